@@ -78,8 +78,6 @@ class Transformer(nn.Module):
     """The whole decoder. `forward` gives the final, normalized hidden states; `logits` the head's output,
     which is only worth computing at positions that predict something."""
 
-    rope: Tensor
-
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
@@ -89,17 +87,21 @@ class Transformer(nn.Module):
         self.head = Linear(config.hidden_size, config.vocab_size)
         if config.tie_embeddings:
             self.head.weight = self.embedding
-        inverse = config.rope_theta ** (-torch.arange(0, config.head_dim, 2).float() / config.head_dim)
-        self.register_buffer("rope", inverse, persistent=False)
 
     def forward(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """`ids` and `positions` [T] int64 -> hidden states [T, hidden_size]."""
         x = F.embedding(ids, self.embedding)
-        angles = positions.float().unsqueeze(1) * self.rope.float()
-        rotation = (angles.cos().unsqueeze(1), angles.sin().unsqueeze(1))
+        rotation = self.rotation(positions)
         for layer in self.layers:
             x = layer(x, rotation, attend)
         return normalize(x, self.norm, self.config.rms_eps)
+
+    def rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [T, 1, head_dim / 2], always fp32: bf16 angles would blur far positions."""
+        d = self.config.head_dim
+        inverse = self.config.rope_theta ** (-torch.arange(0, d, 2).float() / d)
+        angles = positions.float().unsqueeze(1) * inverse
+        return angles.cos().unsqueeze(1), angles.sin().unsqueeze(1)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[N, hidden_size] -> [N, vocab_size], in the model's dtype."""

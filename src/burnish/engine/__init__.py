@@ -1,0 +1,1 @@
+"""Generation: tokens in, tokens out, exact to what the learner recomputes."""
