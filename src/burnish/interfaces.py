@@ -134,13 +134,16 @@ class Algorithm(Protocol):
     """Credit and loss; the rest of training is blind to it. `needs` names the columns that `Learner.annotate`
     must add first (`reference`, `values`). `credit` writes `advantages` (and `returns`) columns into the
     groups' samples. `loss` gets the learner's differentiable outputs for the trainable tokens of one
-    micro-batch and the same tokens' columns, and returns the SUM of token losses (the learner divides by the
-    global token count of the update) and metrics as sums."""
+    micro-batch and the same tokens' columns, and returns the SUM of token losses and metrics as sums, `count`
+    among them; the learner divides by `normalizer`, which is global over the whole update, so that nothing
+    depends on how it was cut into micro-batches."""
 
     needs: tuple[str, ...]
     unit: Literal["token", "sequence", "pair", "group"]
 
     def credit(self, groups: Sequence[Group]) -> dict[str, float]: ...
+
+    def normalizer(self, groups: Sequence[Group]) -> float: ...
 
     def loss(self, output: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]: ...
 
