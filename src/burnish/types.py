@@ -37,12 +37,14 @@ class ToolCall:
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message of a conversation. An assistant's `content` is the raw text that it sampled, tool calls
-    included, so that rendering the history gives back exactly the tokens that were sampled."""
+    included, so that rendering the history gives back exactly the tokens that were sampled; `error` says what
+    was wrong with a call that it tried to write."""
 
     role: Role
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
