@@ -166,7 +166,7 @@ class Source(Protocol):
 @runtime_checkable
 class Learner(Protocol):
     """Owns the trained weights and the optimizer. `export` returns what `Engine.load` takes. `save` writes an
-    ordinary Hugging Face directory plus the state that a resume needs."""
+    ordinary Hugging Face directory and, when `resumable`, the state that `load` needs to go on."""
 
     def annotate(self, groups: Sequence[Group], needs: Sequence[str]) -> None: ...
 
@@ -174,6 +174,6 @@ class Learner(Protocol):
 
     def export(self) -> Any: ...
 
-    def save(self, directory: Path) -> None: ...
+    def save(self, directory: Path, resumable: bool = True) -> None: ...
 
     def load(self, directory: Path) -> None: ...

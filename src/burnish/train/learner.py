@@ -214,13 +214,15 @@ class LocalLearner:
         """The compute weights, as `Engine.load` takes them. Shared memory: load copies."""
         return {name: tensor.detach() for name, tensor in self.model.state_dict().items()}
 
-    def save(self, directory: Path) -> None:
-        """Writes a Hugging Face directory, the heads, and the masters and optimizer state."""
+    def save(self, directory: Path, resumable: bool = True) -> None:
+        """Writes a Hugging Face directory and the heads; `resumable` adds the masters and optimizer state."""
         save_model(self.model, directory, source=self.source)
         save_file(
             {f"value.{n}": t.detach().contiguous() for n, t in self.value_head.named_parameters()},
             directory / HEADS_FILE,
         )
+        if not resumable:
+            return
         state = {f"master.{name}": master for name, master in self._masters.items()}
         for name, tensor in [*self._masters.items(), *self.value_head.named_parameters()]:
             for key, value in self.optimizer.state.get(tensor, {}).items():

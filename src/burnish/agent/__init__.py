@@ -1,0 +1,1 @@
+"""The agent: a policy that answers with turns, and the loop that lets it act."""
