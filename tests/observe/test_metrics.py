@@ -17,6 +17,7 @@ def test_requests_tokens_and_tools_are_counted() -> None:
     metrics.tool("shell", seconds=0.01)
     metrics.tool("shell", error="timeout", seconds=9.0)
     metrics.tool("rm -rf / #1", error="unknown_tool")
+    metrics.tool("", error="malformed")
     found = lines(metrics)
     assert 'burnish_requests_total{route="/v1/chat/completions",status="200"} 1.0' in found
     assert 'burnish_request_seconds_bucket{le="0.5",route="/v1/chat/completions"} 1.0' in found
@@ -24,6 +25,7 @@ def test_requests_tokens_and_tools_are_counted() -> None:
     assert 'burnish_tool_calls_total{tool="shell"} 2.0' in found
     assert 'burnish_tool_timeouts_total{tool="shell"} 1.0' in found
     assert 'burnish_tool_errors_total{error="unknown_tool",tool="(unknown)"} 1.0' in found
+    assert 'burnish_tool_calls_total{tool="(unknown)"} 2.0' in found
     assert not any("rm -rf" in line for line in found)
 
 

@@ -65,9 +65,8 @@ class Metrics:
         self.tokens.labels("completion").inc(completion)
 
     def tool(self, name: str, error: str | None = None, seconds: float | None = None) -> None:
-        """One tool call. A name that no tool has is counted as `(unknown)`: models invent names without
-        end."""
-        name = "(unknown)" if error == "unknown_tool" else name
+        """One tool call. What names no tool is counted as `(unknown)`: models invent names without end."""
+        name = "(unknown)" if error in ("unknown_tool", "malformed") else name
         self.tool_calls.labels(name).inc()
         if error is not None:
             self.tool_errors.labels(name, error).inc()

@@ -254,32 +254,24 @@ class RunDirectory:
         write_lineage(checkpoint.path, lineage)
         return Checkpoint(checkpoint.path, lineage)
 
-    def keep_checkpoints(self, count: int) -> None:
-        """Removes all but the last `count` complete checkpoints."""
-        for checkpoint in self.checkpoints()[: -count or None]:
-            self._remove(checkpoint.path)
-
     def remove_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Removes a complete checkpoint that is no longer needed."""
-        self._remove(checkpoint.path)
+        """The name goes first, so that a kill leaves no checkpoint with half of its files."""
+        gone = checkpoint.path.with_name(f".{checkpoint.name}.removed")
+        checkpoint.path.rename(gone)
+        shutil.rmtree(gone)
 
     def truncate_after(self, step: int) -> None:
         """Drops metrics, trajectories and checkpoints of steps after `step` (-1: all of them), and a torn
         last line. The audit log keeps everything: it happened."""
         rows = [line for line in whole_lines(self.path / "metrics.jsonl") if from_json(line)["step"] <= step]
         write_atomically(self.path / "metrics.jsonl", b"".join(row + b"\n" for row in rows))
-        with writing(self.path):
-            for path in [*self.path.glob("trajectories/step-*.jsonl"), *self.path.glob("checkpoints/step-*")]:
-                name = _STEP.fullmatch(path.name.removesuffix(".jsonl"))
-                if name is None or int(name[1]) <= step:
-                    continue
-                self._remove(path) if path.is_dir() else path.unlink()
-
-    def _remove(self, checkpoint: Path) -> None:
-        """The name goes first, so that a kill leaves no checkpoint with half of its files."""
-        gone = checkpoint.with_name(f".{checkpoint.name}.removed")
-        checkpoint.rename(gone)
-        shutil.rmtree(gone)
+        for path in self.path.glob("trajectories/step-*.jsonl"):
+            name = _STEP.fullmatch(path.stem)
+            if name is not None and int(name[1]) > step:
+                path.unlink()
+        for checkpoint in self.checkpoints():
+            if checkpoint.step > step:
+                self.remove_checkpoint(checkpoint)
 
     def verify_log(self) -> Verification:
         """Checks the audit log, also against the heads that the checkpoints keep."""
