@@ -154,11 +154,6 @@ def gguf_config(gguf: GGUF) -> ModelConfig:
         raise UsageError(f"{gguf.path}: scaled rotary positions are not supported")
     heads, width = field("attention.head_count"), field("embedding_length")
     head_dim = gguf.metadata.get("llama.attention.key_length") or width // max(heads, 1)
-    rotated = gguf.metadata.get("llama.rope.dimension_count", head_dim)
-    if rotated != head_dim:
-        raise UsageError(
-            f"{gguf.path}: {rotated} of {head_dim} dimensions are rotated; only all are supported"
-        )
     bos, ends, padding = special_ids(gguf)
     data = {
         "architectures": ["LlamaForCausalLM"],
@@ -177,10 +172,15 @@ def gguf_config(gguf: GGUF) -> ModelConfig:
         "eos_token_id": list(ends),
         "pad_token_id": padding,
     }
-    wrong = [k for k, v in data.items() if k.startswith(("num_", "hidden", "inter", "vocab", "head")) and
-             not (isinstance(v, int) and v > 0)]  # fmt: skip
+    counts = [k for k in data if k.startswith(("num_", "hidden", "intermediate", "vocab", "head"))]
+    wrong = [k for k in counts if not isinstance(data[k], int) or data[k] < 1]
     if wrong:
         raise UsageError(f"{gguf.path}: {wrong[0]} is {data[wrong[0]]!r}; a positive number was expected")
+    rotated = gguf.metadata.get("llama.rope.dimension_count", head_dim)
+    if rotated != head_dim:
+        raise UsageError(
+            f"{gguf.path}: {rotated} of {head_dim} dimensions are rotated; only all are supported"
+        )
     return ModelConfig.from_hf(data)
 
 

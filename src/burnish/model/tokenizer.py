@@ -98,9 +98,8 @@ def special_ids(gguf: GGUF) -> tuple[int | None, tuple[int, ...], int | None]:
 
 
 def write_tokenizer(gguf: GGUF, directory: Path, max_length: int) -> None:
-    """Writes tokenizer.json, tokenizer_config.json (chat template included) and
-    generation_config.json into an existing directory. `max_length` counts tokens. Raises UsageError for a file
-    without a chat template."""
+    """Writes tokenizer.json, tokenizer_config.json (with the chat template) and generation_config.json into
+    an existing directory. `max_length` counts tokens. Raises UsageError when there is no chat template."""
     tokenizer = build_tokenizer(gguf)
     tokens = _strings(gguf, "tokenizer.ggml.tokens")
     bos, ends, padding = special_ids(gguf)

@@ -123,7 +123,7 @@ def load_model(directory: Path, dtype: torch.dtype = torch.bfloat16) -> Transfor
         for name, place in places.items():
             _check_shape(opened[files[name]], files[name], name, place)
         model = Transformer(config)
-        # not Module.to, which would round the rotary frequencies too
+        # not Module.to, which would touch all of the memory that is about to be written
         for parameter in model.parameters():
             parameter.data = torch.empty(parameter.shape, dtype=dtype)
         parameters = dict(model.named_parameters())
