@@ -1,0 +1,1 @@
+"""Rewards: named streams over a finished episode, and the rule that combines them into one score."""

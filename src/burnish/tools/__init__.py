@@ -1,0 +1,1 @@
+"""Tools that an agent calls: definition, validation, worlds that answer them, and seeded faults."""
