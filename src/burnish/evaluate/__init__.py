@@ -1,4 +1,4 @@
-"""What was reached, and what is proven of it: statistics, summaries, paired comparison, and the report.
+"""What was reached, and what is proven of it: suites, statistics, summaries, paired comparison, the report.
 
-What this package is not: it runs no episodes; it reads scored trajectories.
+What this package is not: it trains nothing, and no figure in it comes from anything but scored trajectories.
 """

@@ -234,6 +234,11 @@ def t_quantile(df: int, probability: float) -> float:
     return float(special.stdtrit(df, probability))
 
 
+def t_two_sided(df: int, t: float) -> float:
+    """How probable a t at least this far from 0 is, to either side."""
+    return float(2 * special.stdtr(df, -abs(t)))
+
+
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
@@ -257,7 +262,7 @@ def _mean_test(mean: float, error: float, df: int) -> MeanTest:
     if error == 0:
         return MeanTest(mean, 0.0, df, None, None)
     t = mean / error
-    return MeanTest(mean, error, df, t, float(2 * special.stdtr(df, -abs(t))))
+    return MeanTest(mean, error, df, t, t_two_sided(df, t))
 
 
 def _binomial_half_cdf(k: int, n: int) -> float:
