@@ -1,0 +1,246 @@
+"""One command in one sandbox, from its pipes to its result.
+
+What this file is: feeding and draining the command, holding it to its limits, ending all of it, and
+saying why.
+What it is not: isolation (see `bubblewrap`) or bookkeeping of workspaces (see `local`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import time
+from dataclasses import dataclass
+
+from burnish.sandbox import watch
+from burnish.sandbox.bubblewrap import SCRATCH
+from burnish.sandbox.capture import Capture, share
+from burnish.sandbox.supervisor import Child, Ended, Request, Supervisor
+from burnish.sandbox.workspace import MAX_FILES, Workspace
+from burnish.types import InfrastructureError, LimitReason, Limits, Result
+
+DRAIN = 256 << 20
+"""Bytes of output that are read, and mostly dropped, before a command is ended for its output: draining takes
+processor time that others need."""
+
+_CHUNK = 64 << 10
+_FIRST_LOOK_S, _LOOK_S = 0.004, 0.05
+_NO_PROGRAM = b"bwrap: execvp "  # said by bubblewrap when all walls stand and the command cannot be executed
+_COST = 30  # a look at the disk that took t seconds is followed by none for this many times t
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    request: Request
+    limits: Limits
+    stdin: bytes
+    filter_fd: int
+    gate: bool
+
+
+class Execution:
+    """Use once: `await Execution(...).run()`."""
+
+    def __init__(self, supervisor: Supervisor, workspace: Workspace, job: Job) -> None:
+        self._supervisor = supervisor
+        self._loop = supervisor.loop
+        self._workspace = workspace
+        self._job = job
+        self._limits = job.limits
+        self._stdin = memoryview(job.stdin)
+        self._captures = (Capture(job.limits.output), Capture(job.limits.output))
+        self._fds: set[int] = set()
+        self._reason: LimitReason | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._cpu_s = 0.0
+        self._peak = 0
+        self._next_disk = 0.0
+
+    async def run(self) -> Result:
+        """Returns when nothing of the command is left, however it ended. If cancelled, ends it first."""
+        begin = time.monotonic()
+        child, outputs = self._start()
+        try:
+            inner = await asyncio.shield(child.started)
+            begin = time.monotonic()
+            if inner is not None:
+                self._timers["wall"] = self._loop.call_later(self._limits.wall_s, self._end, child, "wall")
+                self._look(child, inner, _FIRST_LOOK_S)
+            ended = await asyncio.shield(child.ended)
+        finally:
+            await self._settle(child)
+            for timer in self._timers.values():
+                timer.cancel()
+            for fd, capture in zip(outputs, self._captures, strict=True):
+                self._drain(fd, capture, child)
+            for fd in list(self._fds):
+                self._close(fd)
+        return self._result(ended, time.monotonic() - begin)
+
+    def _start(self) -> tuple[Child, tuple[int, int]]:
+        """Pipes, then the command; on a failure nothing stays open."""
+        theirs: list[int] = []
+        try:
+            if self._stdin:
+                entrance, writer = os.pipe()
+                self._fds.add(writer)
+                os.set_blocking(writer, False)
+            else:
+                entrance, writer = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), -1
+            theirs.append(entrance)
+            outputs = (self._outlet(theirs), self._outlet(theirs))
+            theirs.append(os.open(f"/proc/self/fd/{self._job.filter_fd}", os.O_RDONLY | os.O_CLOEXEC))
+            status, report = os.pipe()
+            passed = [*theirs, report]
+            theirs += [report, status]
+            if self._job.gate:
+                gate, opener = os.pipe()
+                theirs += [gate, opener]
+                passed += [gate, opener]
+            child = self._supervisor.spawn(self._job.request, [*passed, status])
+        except BaseException:
+            for fd in self._fds:
+                os.close(fd)
+            raise
+        finally:
+            for fd in theirs:
+                os.close(fd)
+        if writer >= 0:
+            self._loop.add_writer(writer, self._feed, writer)
+        for fd, capture in zip(outputs, self._captures, strict=True):
+            self._loop.add_reader(fd, self._drain, fd, capture, child, 4)
+        return child, outputs
+
+    def _outlet(self, theirs: list[int]) -> int:
+        reader, writer = os.pipe()
+        theirs.append(writer)
+        self._fds.add(reader)
+        os.set_blocking(reader, False)
+        return reader
+
+    async def _settle(self, child: Child) -> None:
+        """Ends what still runs and waits for it, also while our own task is being cancelled."""
+        while not child.ended.done():
+            self._supervisor.kill(child)
+            try:
+                await asyncio.wait([child.ended])
+            except asyncio.CancelledError:
+                continue
+        if not child.ended.cancelled():
+            child.ended.exception()  # looked at, so that nobody is warned about it
+
+    def _feed(self, fd: int) -> None:
+        try:
+            self._stdin = self._stdin[os.write(fd, self._stdin[:_CHUNK]) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._stdin = memoryview(b"")
+        if not self._stdin:
+            self._close(fd)
+
+    def _drain(self, fd: int, capture: Capture, child: Child, pieces: int = 1 << 30) -> None:
+        """Reads up to `pieces` pieces of what is there, so that no flood keeps the loop from its timers."""
+        while fd in self._fds and pieces > 0:
+            pieces -= 1
+            try:
+                piece = os.read(fd, _CHUNK)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                piece = b""
+            if not piece:
+                self._close(fd)
+                return
+            capture.feed(piece)
+            if sum(each.total for each in self._captures) > DRAIN:
+                self._end(child, "output")
+
+    def _close(self, fd: int) -> None:
+        self._fds.discard(fd)
+        self._loop.remove_reader(fd)
+        self._loop.remove_writer(fd)
+        os.close(fd)
+
+    def _end(self, child: Child, reason: LimitReason) -> None:
+        if self._reason is None and not child.ended.done():
+            self._reason = reason
+            self._supervisor.kill(child)
+
+    def _look(self, child: Child, inner: int, pause: float) -> None:
+        def later() -> None:
+            reason = self._exceeded(inner)
+            if child.ended.done() or self._reason is not None:
+                return
+            if reason is not None:
+                self._end(child, reason)
+            else:
+                self._look(child, inner, min(2 * pause, _LOOK_S))
+
+        self._timers["look"] = self._loop.call_later(pause, later)
+
+    def _exceeded(self, inner: int) -> LimitReason | None:
+        seen = watch.look(inner)
+        self._cpu_s = max(self._cpu_s, seen.cpu_s)
+        memory = seen.memory
+        if memory > self._limits.memory:
+            memory = watch.proportional_memory(seen.pids)
+        self._peak = max(self._peak, memory)
+        if memory > self._limits.memory:
+            return "memory"
+        if seen.cpu_s > self._limits.cpu_s:
+            return "cpu"
+        if seen.tasks > self._limits.processes:
+            return "processes"
+        now = time.monotonic()
+        if now < self._next_disk:
+            return None
+        full = self._disk_exceeded(inner, seen.pids)
+        self._next_disk = now + _COST * (time.monotonic() - now)
+        return "disk" if full else None
+
+    def _disk_exceeded(self, inner: int, pids: tuple[int, ...]) -> bool:
+        if any(watch.temporary(inner, path)[1] > MAX_FILES for path in SCRATCH):
+            return True
+        usage = self._workspace.measure()
+        hidden = watch.deleted_bytes(pids, self._workspace.device)
+        return usage.exceeds(self._limits.disk) or usage.size + hidden > self._limits.disk
+
+    def _result(self, ended: Ended, wall_s: float) -> Result:
+        out, err = self._captures
+        kept = share(self._limits.output, out.total, err.total)
+        stdout, dropped_out = out.finish(kept[0])
+        stderr, dropped_err = err.finish(kept[1])
+        code, reason = ended.code, self._reason
+        cpu_s = max(ended.cpu_s, self._cpu_s)
+        if reason is None and code is None and stderr.startswith(_NO_PROGRAM):
+            code = 127 if stderr.rstrip().endswith(b"No such file or directory") else 126  # as a shell has it
+            stderr = stderr.removeprefix(_NO_PROGRAM)
+        if reason is None and code is None:
+            detail = stderr.decode(errors="replace").strip() or "it was killed from outside"
+            raise InfrastructureError(f"bubblewrap did not start the command: {detail}")
+        if reason is None and code is not None and 128 < code <= 128 + signal.NSIG:
+            reason = self._by_signal(code - 128, cpu_s)
+        if reason is None and self._workspace.measure().exceeds(self._limits.disk):
+            reason = "disk"
+        return Result(
+            stdout=stdout,
+            stderr=stderr,
+            exit=code if reason is None else None,
+            reason=reason,
+            dropped=dropped_out + dropped_err,
+            wall_s=wall_s,
+            cpu_s=cpu_s,
+            peak_memory=max(ended.peak, self._peak),
+        )
+
+    def _by_signal(self, number: int, cpu_s: float) -> LimitReason:
+        if number == signal.SIGKILL and cpu_s >= self._limits.cpu_s:
+            return "cpu"
+        if number == signal.SIGXCPU:
+            return "cpu"
+        return "file_size" if number == signal.SIGXFSZ else "signal"

@@ -1,0 +1,216 @@
+"""What of the local sandbox this machine can do, and what to type for the rest.
+
+What this file is: checks that try the real thing, for `burnish doctor` and for refusing to run without it.
+What it is not: it changes nothing, and there is no way to run with a layer missing.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from burnish.sandbox import bubblewrap, image, lease, seccomp
+from burnish.types import BurnishError, Limits
+
+_OLDEST = (0, 5, 0)  # the first bubblewrap with --size and --json-status-fd as used here
+_RESTRICTED = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+_CLONE = Path("/proc/sys/kernel/unprivileged_userns_clone")
+_MOST = Path("/proc/sys/user/max_user_namespaces")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One layer. `detail` is what was found; `fix` what to type, empty where nothing is wrong."""
+
+    name: str
+    ok: bool
+    detail: str
+    fix: str = ""
+
+
+def probe() -> list[Check]:
+    """Every layer, each tried after those that it needs; what could not be tried is not ok."""
+    checks: list[Check] = []
+    for name, attempt in _LAYERS:
+        if checks and not all(check.ok for check in checks):
+            checks.append(Check(name, False, "not tried, because of what is missing above"))
+            continue
+        try:
+            checks.append(Check(name, True, attempt()))
+        except BurnishError as error:
+            checks.append(Check(name, False, *_split(str(error))))
+    return checks
+
+
+def require() -> None:
+    """Raises BurnishError with every missing layer and its fix; what was found once is not tried again."""
+    if _passed():
+        return
+    missing = [check for check in probe() if not check.ok and check.fix]
+    lines = [f"  {check.name}: {check.detail}\n    {check.fix}" for check in missing]
+    raise BurnishError(
+        "the local sandbox cannot isolate untrusted programs on this machine, so it runs none:\n"
+        + "\n".join(lines)
+    )
+
+
+@functools.cache
+def _found() -> set[int]:
+    return set()
+
+
+def _passed() -> bool:
+    if os.geteuid() not in _found() and all(check.ok for check in probe()):
+        _found().add(os.geteuid())
+    return os.geteuid() in _found()
+
+
+def _split(text: str) -> tuple[str, str]:
+    detail, _, fix = text.partition("\n")
+    return detail, fix or detail
+
+
+def _linux() -> str:
+    if sys.platform != "linux":
+        raise BurnishError(f"{sys.platform} is not Linux\nuse a Linux machine or a virtual machine")
+    release = os.uname().release
+    if tuple(int(part) for part in release.split("-")[0].split(".")[:2]) < (5, 4):
+        raise BurnishError(f"Linux {release} is older than 5.4\nuse a newer kernel")
+    return f"Linux {release}"
+
+
+def _filter() -> str:
+    seccomp.program()
+    return f"{os.uname().machine} filter"
+
+
+def _bwrap() -> str:
+    path = image.find_bwrap(lease.state_directory())
+    found = image.version(path)
+    if tuple(int(part) for part in found.split(".") if part.isdigit()) < _OLDEST:
+        raise BurnishError(f"{path} is version {found}, too old\n{image.INSTALL}")
+    return f"{path} {found}"
+
+
+def _identity() -> str:
+    if os.geteuid() != 0:
+        return f"uid {os.geteuid()}, shared by all sandboxes; only root can give each its own"
+    first, blocks = lease.uid_range()
+    last = first + blocks * lease.BLOCK - 1
+    answer = _run([sys.executable, "-I", "-S", "-c", _BECOME, str(last)])
+    if answer.returncode != 0:
+        raise BurnishError(
+            f"root may not become uid {last} ({_last_line(answer.stderr)})\n"
+            "run as an ordinary user, or give the container CAP_SETUID and CAP_SETGID"
+        )
+    return f"uids {first} to {last}, one for each sandbox"
+
+
+_BECOME = (
+    "import os, sys; u = int(sys.argv[1]); os.setgroups([]); os.setresgid(u, u, u); os.setresuid(u, u, u)"
+)
+
+
+def _namespaces() -> str:
+    answer = _inside(["/usr/bin/env", "true"])
+    if answer.returncode == 0:
+        return "user, mount, pid, network, ipc, uts and cgroup namespaces"
+    said = _last_line(answer.stderr)
+    if _setting(_RESTRICTED) == "1":
+        raise BurnishError(
+            f"AppArmor forbids unprivileged user namespaces ({said})\n"
+            "sudo apt-get install apparmor-profiles && sudo ln -s "
+            "/usr/share/apparmor/extra-profiles/bwrap-userns-restrict /etc/apparmor.d/ && "
+            "sudo apparmor_parser -r /etc/apparmor.d/bwrap-userns-restrict   (or, less narrowly: "
+            "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0)"
+        )
+    if _setting(_CLONE) == "0":
+        raise BurnishError(
+            f"this kernel forbids unprivileged user namespaces ({said})\n"
+            "sudo sysctl -w kernel.unprivileged_userns_clone=1"
+        )
+    if _setting(_MOST) == "0":
+        raise BurnishError(f"user namespaces are off ({said})\nsudo sysctl -w user.max_user_namespaces=15000")
+    raise BurnishError(
+        f"bubblewrap cannot isolate here ({said})\n"
+        "inside Docker: docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
+        "--security-opt systempaths=unconfined; inside Kubernetes: a pod whose seccomp profile allows user "
+        "namespaces and whose procMount is Unmasked"
+    )
+
+
+def _python() -> str:
+    answer = _inside(["python3", "-c", "import sqlite3, sys; print(sys.version.split()[0])"])
+    if answer.returncode != 0:
+        raise BurnishError(
+            f"python3 does not run inside ({_last_line(answer.stderr)})\n"
+            f"check that {sys.base_prefix} is a whole Python, or install the system's: "
+            "sudo apt-get install python3"
+        )
+    return f"Python {answer.stdout.decode().strip()}"
+
+
+_LAYERS: tuple[tuple[str, Callable[[], str]], ...] = (
+    ("kernel", _linux),
+    ("system call filter", _filter),
+    ("bubblewrap", _bwrap),
+    ("own user id", _identity),
+    ("namespaces", _namespaces),
+    ("python inside", _python),
+)
+
+
+def _inside(argv: list[str]) -> subprocess.CompletedProcess[bytes]:
+    """Runs `argv` behind the very walls of a sandbox, on an empty directory."""
+    state = lease.state_directory()
+    found = image.prepare(state)
+    uid = sum(lease.uid_range()[:1]) if os.geteuid() == 0 else None
+    # Bound read-only as a workspace, a directory that is empty and that every user can read.
+    empty = state / "empty"
+    empty.mkdir(mode=0o755, exist_ok=True)
+    filter_fd = os.memfd_create("burnish-seccomp", 0)
+    report = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.write(filter_fd, seccomp.program())
+        os.lseek(filter_fd, 0, os.SEEK_SET)
+        command = bubblewrap.arguments(found, empty, Limits(), argv, gate=False)
+        renamed = {"--seccomp": str(filter_fd), "--json-status-fd": str(report)}
+        for flag, value in renamed.items():
+            command[command.index(flag) + 1] = value
+        return _run(command, uid, (filter_fd, report))
+    finally:
+        os.close(filter_fd)
+        os.close(report)
+
+
+def _run(
+    command: list[str], uid: int | None = None, fds: tuple[int, ...] = ()
+) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=30,
+            env={},
+            cwd="/",
+            pass_fds=fds,
+            user=uid,
+            group=uid,
+            extra_groups=None if uid is None else [],
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return subprocess.CompletedProcess(command, 1, b"", str(error).encode())
+
+
+def _last_line(text: bytes) -> str:
+    return (text.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+
+
+def _setting(path: Path) -> str:
+    return path.read_text().strip() if path.exists() else ""

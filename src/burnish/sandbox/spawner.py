@@ -1,0 +1,280 @@
+"""The process that starts, limits and reaps sandboxed programs. Run as a program, by path, never imported.
+
+What this file is: a small, single-threaded parent for bubblewrap. A trainer holds gigabytes, threads and
+perhaps secrets; forking it would be slow and would carry all of that along, so it asks this process instead.
+As the subreaper of what it starts it also learns the true cost of each program, and knows when all of it is
+gone.
+What it is not: it takes no decision. It uses only the standard library and imports nothing of Burnish.
+
+Protocol, one datagram a message on a SOCK_SEQPACKET socket. In: a JSON header, for `spawn` followed by the
+arguments, each after a NUL, with the descriptors for 0, 1, 2 and those that the arguments name from 3 on (the
+last one is read here instead: bubblewrap's status). Out: `started`, `failed` and `ended`.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+from typing import Any, NoReturn
+
+_STATUS = 4  # the descriptor on which bubblewrap reports, as named in its arguments
+_GATE = 5  # the descriptor on which bubblewrap waits, where the process limit has to be set from outside
+_RESERVED = 16  # descriptors below are placed by number in the child, so received ones must lie above
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+
+
+class Run:
+    """One started program: bubblewrap (`outer`), and the first process of its pid namespace (`inner`)."""
+
+    def __init__(self, number: int, outer: int, status: int, gate: int | None, processes: int) -> None:
+        self.number = number
+        self.outer = outer
+        self.inner: int | None = None
+        self.status: int | None = status
+        self.gate = gate
+        self.processes = processes
+        self.text = b""
+        self.code: int | None = None
+        self.condemned = False
+        self.outer_done = False
+        self.inner_done = False
+        self.cpu = 0.0
+        self.peak = 0
+
+
+class Spawner:
+    def __init__(self, channel: socket.socket) -> None:
+        self.channel = channel
+        self.runs: dict[int, Run] = {}
+        self.by_outer: dict[int, Run] = {}
+        self.by_status: dict[int, Run] = {}
+        self.strays: dict[int, tuple[float, int]] = {}
+        self.poll = select.poll()
+
+    def serve(self, parent: int) -> None:
+        wake, waker = socket.socketpair()
+        wake.setblocking(False)
+        waker.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        for fd in (self.channel.fileno(), wake.fileno(), parent):
+            self.poll.register(fd, select.POLLIN)
+        while True:
+            for fd, _ in self.poll.poll():
+                if fd == parent:
+                    return
+                if fd == wake.fileno():
+                    drain(wake)
+                    self.reap()
+                elif fd == self.channel.fileno():
+                    if not self.receive():
+                        return
+                elif fd in self.by_status:
+                    self.read_status(self.by_status[fd])
+
+    def receive(self) -> bool:
+        data, ancillary, _, _ = self.channel.recvmsg(1 << 20, socket.CMSG_SPACE(16 * 4))
+        if not data:
+            return False
+        fds = array.array("i")
+        for _, _, payload in ancillary:
+            fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
+        header, *argv = data.split(b"\0")
+        request = json.loads(header)
+        if request["op"] == "spawn":
+            self.spawn(request, argv, list(fds))
+        elif request["id"] in self.runs:
+            run = self.runs[request["id"]]
+            run.condemned = True
+            self.kill(run)
+        return True
+
+    def spawn(self, request: dict[str, Any], argv: list[bytes], fds: list[int]) -> None:
+        status = fds.pop()
+        gate = fds.pop() if request["processes"] else None
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self.send({"event": "failed", "id": request["id"], "detail": str(error)})
+            for fd in (*fds, status, *([] if gate is None else [gate])):
+                os.close(fd)
+            return
+        if pid == 0:
+            become(request, argv, fds)
+        for fd in fds:
+            os.close(fd)
+        os.set_blocking(status, False)
+        run = Run(request["id"], pid, status, gate, request["processes"])
+        self.runs[run.number] = self.by_outer[pid] = self.by_status[status] = run
+        self.poll.register(status, select.POLLIN)
+
+    def read_status(self, run: Run) -> None:
+        """bubblewrap writes JSON objects, one a line, in pieces."""
+        while run.status is not None:
+            try:
+                piece = os.read(run.status, 4096)
+            except BlockingIOError:
+                return
+            if not piece:
+                self.poll.unregister(run.status)
+                del self.by_status[run.status]
+                os.close(run.status)
+                run.status = None
+                return
+            run.text += piece
+            *lines, run.text = run.text.split(b"\n")
+            for line in lines:
+                self.note(run, json.loads(line))
+
+    def note(self, run: Run, said: dict[str, int]) -> None:
+        if "exit-code" in said:
+            run.code = said["exit-code"]
+        if "child-pid" in said and run.inner is None:
+            run.inner = said["child-pid"]
+            if run.gate is not None:
+                # Without privilege this limit counts against everything the user runs until bubblewrap has
+                # made its user namespace, so it can only be set now, while bubblewrap waits at the gate.
+                try:
+                    limit = (run.processes, run.processes)
+                    resource.prlimit(run.inner, resource.RLIMIT_NPROC, limit)
+                    os.write(run.gate, b"\n")
+                except (OSError, ValueError):
+                    run.condemned = True
+                os.close(run.gate)
+                run.gate = None
+            self.send({"event": "started", "id": run.number, "outer": run.outer, "inner": run.inner})
+            if run.condemned:
+                self.kill(run)
+
+    def kill(self, run: Run) -> None:
+        """Killing bubblewrap kills its child by the parent-death signal, once it is set: so not before
+        `inner` is known. A pid is only signalled while it is our unreaped child."""
+        if run.inner is not None and not run.outer_done:
+            os.kill(run.outer, signal.SIGKILL)
+
+    def reap(self) -> None:
+        while True:
+            try:
+                pid, _, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            cost = (usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+            run = self.by_outer.pop(pid, None)
+            if run is not None:
+                self.outer_gone(run, cost)
+                continue
+            for other in self.runs.values():
+                if other.inner == pid:
+                    self.inner_gone(other, cost)
+                    break
+            else:
+                self.strays[pid] = cost
+
+    def outer_gone(self, run: Run, cost: tuple[float, int]) -> None:
+        run.outer_done = True
+        run.cpu += cost[0]
+        self.read_status(run)
+        if run.inner is None:
+            run.inner_done = True  # never made
+        elif run.inner in self.strays:
+            self.inner_gone(run, self.strays.pop(run.inner))
+        elif not run.inner_done:
+            if is_child(run.inner):
+                os.kill(run.inner, signal.SIGKILL)
+            else:
+                run.inner_done = True  # reaped by bubblewrap itself
+        self.finish(run)
+
+    def inner_gone(self, run: Run, cost: tuple[float, int]) -> None:
+        run.inner_done = True
+        run.cpu += cost[0]
+        run.peak = cost[1]
+        self.finish(run)
+
+    def finish(self, run: Run) -> None:
+        if not (run.outer_done and run.inner_done) or run.number not in self.runs:
+            return
+        del self.runs[run.number]
+        if run.status is not None:
+            self.poll.unregister(run.status)
+            del self.by_status[run.status]
+            os.close(run.status)
+            run.status = None
+        if run.gate is not None:
+            os.close(run.gate)
+        self.send({"event": "ended", "id": run.number, "code": run.code, "cpu_s": run.cpu, "peak": run.peak})
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.channel.send(json.dumps(message).encode())
+
+
+def is_child(pid: int) -> bool:
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def become(request: dict[str, Any], argv: list[bytes], fds: list[int]) -> NoReturn:
+    """In the child: drop the identity, set the limits, keep only the named descriptors, run bubblewrap."""
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        for place, fd in enumerate(fds):
+            os.dup2(fd, place)
+        os.closerange(len(fds), 1 << 20)
+        for name, limit in request["limits"].items():
+            resource.setrlimit(getattr(resource, name), limit)
+        if request["uid"] is not None:
+            os.setgroups([])
+            os.setresgid(request["uid"], request["uid"], request["uid"])
+            os.setresuid(request["uid"], request["uid"], request["uid"])
+        os.chdir("/")
+        os.execve(argv[0], argv, {})
+    except BaseException as error:
+        os.write(2, f"could not start {argv[0]!r}: {error}".encode())
+    finally:
+        os._exit(127)
+
+
+def drain(wake: socket.socket) -> None:
+    try:
+        while wake.recv(4096):
+            pass
+    except BlockingIOError:
+        pass
+
+
+def main() -> None:
+    import ctypes
+
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    parent = os.pidfd_open(int(sys.argv[2]))
+    null = os.open(os.devnull, os.O_RDWR)
+    for place in range(_RESERVED):
+        try:
+            os.fstat(place)
+        except OSError:
+            os.dup2(null, place)
+    if ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise SystemExit("PR_SET_CHILD_SUBREAPER was refused")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(ConnectionError):
+        Spawner(channel).serve(parent)
+    # What runs dies with us: bubblewrap was told to.
+
+
+if __name__ == "__main__":
+    main()
