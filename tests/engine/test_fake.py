@@ -1,4 +1,4 @@
-"""The fake engine: what a test can script, see and hold still. `test_contract.py` has what all engines share."""
+"""The fake engine: what a test can script, see and hold still. What all engines share: `test_contract.py`."""
 
 from __future__ import annotations
 

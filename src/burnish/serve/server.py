@@ -1,0 +1,127 @@
+"""Serving on a port until told to stop.
+
+What this file is: `serve`, which binds the port first (so that a taken one is a plain message), runs uvicorn
+in the caller's event loop, where the engines live, and on SIGTERM or Ctrl-C finishes what is being answered.
+What it is not: it loads no models, and closes none: the caller does both around it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+
+import uvicorn
+
+from burnish.observe.audit import Audit
+from burnish.observe.metrics import Metrics
+from burnish.serve.app import ServerLimits, Service, create_app
+from burnish.serve.chat import ServedModel
+from burnish.types import UsageError
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, except that a signal drains at once, and that after a graceful stop `serve` returns to its
+    caller, who has engines and a log to close. (uvicorn would raise the signal again and end the process.)"""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    def stop(self) -> None:
+        self._service.drain()
+        self.should_exit = True
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # The second signal is from someone who does not want to wait.
+        self.force_exit = self.should_exit
+        self.stop()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {sig: signal.signal(sig, self.handle_exit) for sig in _SIGNALS}
+        try:
+            yield
+        finally:
+            for sig, handler in before.items():
+                signal.signal(sig, handler)
+
+
+async def serve(
+    models: Mapping[str, ServedModel],
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    audit: Audit | None = None,
+    metrics: Metrics | None = None,
+    limits: ServerLimits | None = None,
+    seed: int = 0,
+    keeps_content: bool = False,
+    grace_seconds: int = 60,
+    ready: Callable[[str, Callable[[], None]], None] | None = None,
+) -> None:
+    """Serves `models` until SIGTERM, SIGINT or `stop`, and returns when the requests in flight are answered
+    or `grace_seconds` have passed. Port 0 takes a free one. `ready` is called once connections are accepted,
+    with the server's URL and the function that stops it. Raises UsageError when the address cannot be
+    used."""
+    app = create_app(models, audit, metrics, limits, seed, keeps_content)
+    listener = _listen(host, port)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        # What fails is logged where it failed, and its client is answered; uvicorn would add tracebacks of
+        # requests that were cancelled on purpose.
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=grace_seconds,
+        lifespan="off",
+    )
+    server = _Server(config, app.state.service)
+    if ready is not None:
+        ready(_url(listener), server.stop)
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        listener.close()
+        await _cancel(server.server_state.tasks)
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Ends what did not finish in time, and waits until it has let go of its engine and log."""
+    left = list(tasks)
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket: from here on the system accepts connections, and the server takes them up."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise UsageError(f"Cannot listen on {host}:{port}: {error}.") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        advice = "another program has it; choose another port" if port else "choose another address"
+        raise UsageError(f"Cannot listen on {host}:{port}: {error.strerror} ({advice}).") from None
+    listener.setblocking(False)
+    return listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
