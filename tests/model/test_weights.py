@@ -178,8 +178,8 @@ def test_a_directory_appears_whole_or_not_at_all(tiny: Path, tmp_path: Path) -> 
     def names() -> list[str]:
         return sorted(p.name for p in tmp_path.iterdir())
 
-    stale = tmp_path / ".model.writing-999999999"
-    stale.mkdir()
+    for stale in (".model.writing-999999999", ".model.old-999999999"):
+        (tmp_path / stale).mkdir()
     with pytest.raises(RuntimeError, match="half way"), publish(tmp_path / "model") as draft:
         (draft / "config.json").write_text("{}")
         assert names() == [draft.name]
@@ -195,6 +195,18 @@ def test_a_directory_appears_whole_or_not_at_all(tiny: Path, tmp_path: Path) -> 
         (draft / "new").write_text("new")
     assert names() == ["model"]
     assert [p.name for p in (tmp_path / "model").iterdir()] == ["new"]
+
+
+def test_what_was_there_comes_back_when_it_cannot_be_replaced(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "kept").touch()
+    with (
+        pytest.raises(BurnishError, match="Cannot write"),
+        publish(tmp_path / "model", replace=True) as draft,
+    ):
+        draft.rename(tmp_path / "lost")
+    assert [p.name for p in (tmp_path / "model").iterdir()] == ["kept"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["lost", "model"]
 
 
 def test_a_draft_of_somebody_elses_is_filled(tiny: Path, tmp_path: Path) -> None:

@@ -218,19 +218,25 @@ def publish(directory: Path, replace: bool = False) -> Iterator[Path]:
             sync_tree(draft)
             if directory.exists():
                 directory.rename(old)
-            draft.rename(directory)
+            try:
+                draft.rename(directory)
+            except OSError:
+                if old.exists():
+                    old.rename(directory)
+                raise
             sync(directory.parent)
+            shutil.rmtree(old, ignore_errors=True)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-            shutil.rmtree(old, ignore_errors=True)
 
 
 def _sweep(directory: Path) -> None:
-    """Removes the drafts beside `directory` of writers that run no more (killed, say)."""
-    for draft in sorted(directory.parent.glob(f".{directory.name}.writing-*")):
-        writer = draft.name.rpartition("-")[2]
-        if writer == str(os.getpid()) or not Path("/proc", writer).exists():
-            shutil.rmtree(draft, ignore_errors=True)
+    """Removes what writers that run no more (killed, say) left beside `directory`."""
+    for left in sorted(directory.parent.glob(f".{directory.name}.*-*")):
+        kind, _, writer = left.name.removeprefix(f".{directory.name}.").partition("-")
+        ours = kind in ("writing", "old") and writer.isdigit()
+        if ours and (writer == str(os.getpid()) or not Path("/proc", writer).exists()):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _files(directory: Path) -> dict[str, Path]:
