@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 
 from burnish.store.codec import decode, decode_lines, encode, encode_lines, task_digest, without_secret
-from burnish.types import BurnishError, Evidence, Group, Sample, Score, Task, Trajectory
+from burnish.types import BurnishError, Event, Evidence, Group, Sample, Score, Task, Trajectory
 from tests.store import cases
 
 
@@ -80,6 +81,15 @@ def test_a_torn_line_is_refused_with_its_place() -> None:
     lines = encode_lines([cases.trajectory("a"), cases.trajectory("b")]).splitlines()
     with pytest.raises(BurnishError, match=r"step-000001\.jsonl line 2: not a Trajectory"):
         decode_lines([lines[0], lines[1][:-9]], "step-000001.jsonl")
+
+
+def test_half_a_surrogate_pair_does_not_stop_a_run() -> None:
+    trajectory = cases.trajectory()
+    trajectory.events.append(Event("tool", 0, {"arguments": {"q\ud800": ["a\ud800", 1, float("inf")]}}))
+    again = decode(Trajectory, encode(trajectory))
+    key, value = next(iter(again.events[0].data["arguments"].items()))
+    assert key[0] == "q" and "\ufffd" in key and value[0][0] == "a" and value[1] == 1
+    assert replace(again, events=[]) == replace(trajectory, events=[])
 
 
 def test_an_object_is_no_part_of_a_trajectory() -> None:

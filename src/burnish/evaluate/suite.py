@@ -1,7 +1,7 @@
 """Suites: which tasks a model is measured on, and the run over them.
 
-What this file is: a fixed set of tasks from domains, and the function that runs a policy over it. Everything is
-drawn greedily unless asked otherwise, so that two runs of the same weights agree.
+What this file is: a fixed set of tasks from domains, and the function that runs a policy over it.
+Everything is drawn greedily unless asked otherwise, so that two runs of the same weights agree.
 What it is not: it computes no statistics (`summary`, `statistics`) and draws no page.
 """
 
@@ -25,7 +25,9 @@ class Suite:
     seed: int = 7
 
     def tasks(self, domains: Mapping[str, Domain]) -> list[Task]:
-        return [t for name in sorted(domains) for t in domains[name].tasks(self.split, self.seed, self.per_domain)]
+        return [
+            t for name in sorted(domains) for t in domains[name].tasks(self.split, self.seed, self.per_domain)
+        ]
 
 
 async def run_suite(

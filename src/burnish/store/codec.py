@@ -8,12 +8,13 @@ What it is not: it opens no files. A group's samples (token columns) are derived
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, TypeVar, cast
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from burnish.types import BurnishError, Group, Task, Trajectory
 
@@ -42,11 +43,30 @@ def _adapter(noun: Hashable) -> TypeAdapter[Any]:
 
 def encode(value: Any) -> bytes:
     """JSON on one line of any noun of `types.py` (of a `Group`: its task and trajectories). Free-form
-    mappings keep what JSON can hold: tuples come back as lists, infinities as text."""
+    mappings keep what JSON can hold: tuples come back as lists, infinities as text, half
+    a surrogate pair as U+FFFD."""
     if isinstance(value, Group):
         value = _StoredGroup(value.task, value.trajectories)
-    raw = _adapter(cast(Hashable, type(value))).dump_json((value,), fallback=_plain)
-    return raw[1:-1]
+    adapter = _adapter(cast(Hashable, type(value)))
+    try:
+        return adapter.dump_json((value,), fallback=_plain)[1:-1]
+    except PydanticSerializationError as error:
+        if "surrogates not allowed" not in str(error):
+            raise
+    # A model can write half of a surrogate pair into a call's JSON; no file can hold it.
+    return adapter.dump_json((_encodable(value),), fallback=_plain)[1:-1]
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    if isinstance(value, Mapping):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_encodable(item) for item in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: _encodable(getattr(value, f.name)) for f in fields(value)})
+    return value
 
 
 def _plain(value: Any) -> Any:
