@@ -218,6 +218,20 @@ def test_at_the_weights_that_sampled_every_surrogate_is_the_policy_gradient(surr
     assert torch.allclose(slope, -columns["advantages"])
 
 
+def test_the_entropy_bonus_makes_likely_tokens_less_likely() -> None:
+    """Its gradient is coefficient x (log pi + H): downhill for a token that is likelier than usual."""
+    slopes = []
+    for coefficient in (0.0, 0.1):
+        groups = make_groups(4)
+        running = GRPO(entropy_coefficient=coefficient).open()
+        running.credit(groups)
+        columns = batch(groups)
+        out = output(columns, shift=0.0)
+        loss, _ = running.loss(out, columns)
+        slopes.append(torch.autograd.grad(loss, out["logprobs"])[0])
+    assert torch.allclose(slopes[1] - slopes[0], 0.1 * (columns["logprobs"] + 0.7), atol=1e-6)
+
+
 def kl_only(estimator: Any) -> tuple[float, list[float]]:
     """The KL part of the loss and its gradient, of two flat episodes whose policy has moved."""
     made = of_rewards(1.0, 1.0, sampled=1)

@@ -224,6 +224,34 @@ def test_the_first_step_follows_the_advantages() -> None:
     assert float(metrics["approx_kl"]) == 0.0 and float(metrics["clip_fraction"]) == 0.0
 
 
+def test_a_value_that_moved_too_far_is_held() -> None:
+    """Every value moved by 0.3 where 0.2 is allowed: only those that moved away from their return learn."""
+    groups = make_groups(4)
+    running = PPO(value_clip=0.2).open()
+    running.credit(groups)
+    columns = batch(groups)
+    out = output(columns, shift=0.0)
+    loss, _ = running.loss(out, columns)
+    (slope,) = torch.autograd.grad(loss, out["values"])
+    above = columns["returns"] > columns["values"] + 0.3
+    assert above.any() and not above.all()
+    assert not slope[above].any() and bool((slope[~above] > 0).all())
+
+
+def test_the_entropy_bonus_makes_likely_tokens_less_likely() -> None:
+    """Its gradient is coefficient x (log pi + H): downhill for a token that is likelier than usual."""
+    slopes = []
+    for coefficient in (0.0, 0.1):
+        groups = make_groups(4)
+        running = PPO(entropy_coefficient=coefficient).open()
+        running.credit(groups)
+        columns = batch(groups)
+        out = output(columns, shift=0.0)
+        loss, _ = running.loss(out, columns)
+        slopes.append(torch.autograd.grad(loss, out["logprobs"])[0])
+    assert torch.allclose(slopes[1] - slopes[0], 0.1 * (columns["logprobs"] + 0.7), atol=1e-6)
+
+
 def test_during_critic_warmup_only_the_critic_learns() -> None:
     running = PPO(critic_warmup=1, entropy_coefficient=0.1).open()
     reached = []

@@ -15,7 +15,7 @@ from .episodes import episode, group
 
 
 def test_it_is_an_algorithm() -> None:
-    assert isinstance(SFT().open(), Algorithm)
+    assert isinstance(SFT(), Algorithm)
     assert SFT().needs == ()
 
 

@@ -36,7 +36,8 @@ class KL:
             raise UsageError(f"KL: horizon must be a positive number of episodes, not {self.horizon}")
         if self.target is not None and self.coefficient == 0:
             raise UsageError(
-                "KL: a target needs a coefficient above 0 to start from (it is scaled, not added)"
+                "KL: a target needs a coefficient above 0 to start from, since it is scaled; for no penalty "
+                "at all set the target to none as well"
             )
 
     def open(self) -> KLController:

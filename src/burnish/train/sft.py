@@ -7,7 +7,6 @@ What it is not: it chooses no demonstrations (the source does) and takes no opti
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -17,15 +16,11 @@ from burnish.train.credit import trainable_tokens
 from burnish.types import Group
 
 
-@dataclass(frozen=True, slots=True)
 class SFT:
-    """`interfaces.Algorithm`, with no settings and no state, so that `open` gives itself."""
+    """`interfaces.Algorithm`, with no settings and no state."""
 
     needs: tuple[str, ...] = ()
     unit: Literal["token", "sequence", "pair", "group"] = "token"
-
-    def open(self) -> SFT:
-        return self
 
     def credit(self, groups: Sequence[Group]) -> dict[str, float]:
         """Demonstrations need no credit: counts them."""
