@@ -7,7 +7,8 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -261,25 +262,30 @@ def test_a_kill_leaves_nothing_that_a_resume_would_trust(tmp_path: Path, where: 
         assert again.verify_log().ok
 
 
-@pytest.fixture
-def small_files():
+@contextmanager
+def small_files() -> Iterator[None]:
     """The kernel refuses any file over 4 KiB, as a full disk refuses more blocks."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_is_told_and_leaves_the_old(run: RunDirectory, small_files: None) -> None:
+def test_a_full_disk_is_told_and_leaves_the_old(run: RunDirectory) -> None:
     run.write_json("summary.json", {"old": True})
-    with pytest.raises(BurnishError, match=r"Cannot write .*summary\.json.*MiB free.*burnish resume"):
+    with (
+        pytest.raises(BurnishError, match=r"Cannot write .*summary\.json.*MiB free.*burnish resume"),
+        small_files(),
+    ):
         run.write_json("summary.json", {"new": "x" * 10_000})
     assert run.read_json("summary.json") == {"old": True}
-    with pytest.raises(BurnishError, match="step-000001"):
-        run.save_checkpoint(1, lambda d: (d / "model.safetensors").write_bytes(b"x" * 10_000) and None)
+    with pytest.raises(BurnishError, match="step-000001"), small_files():
+        run.save_checkpoint(1, weights(b"x" * 10_000))
     assert run.checkpoints() == [] and not any((run.path / "checkpoints").iterdir())
     run.record(1, {})
-    with pytest.raises(BurnishError, match=r"metrics\.jsonl"):
+    with pytest.raises(BurnishError, match=r"metrics\.jsonl"), small_files():
         run.record(2, {"long": "x" * 10_000})
     assert [row["step"] for row in run.metrics()] == [1]
 
