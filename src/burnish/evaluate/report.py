@@ -94,7 +94,7 @@ def render_report(data: ReportData) -> str:
     sections = [
         ("success", "Success by domain", _success(summaries, data.titles)),
         ("learning", "Learning curves", _learning(data.metrics)),
-        ("behaviour", "How it works", _behaviour(summaries)),
+        ("behaviour", "Behaviour", _behaviour(summaries)),
         ("episodes", "Before and after", _episodes(data)),
         ("figures", "All figures", _figures(summaries, data.titles)),
         ("lineage", "Recipe and lineage", _origin(data)),
@@ -276,7 +276,7 @@ def _behaviour(summaries: Mapping[str, Summary]) -> list[Html] | None:
         for kind, title in _ENDINGS.items()
         if any(s.overall.endings.get(kind) for s in summaries.values())
     ]
-    note = "Means over the evaluated episodes of all domains, none of which training has seen."
+    note = "Means over the evaluated episodes of all domains."
     return [h("p", note, class_="lead"), _table(head, rows)]
 
 
