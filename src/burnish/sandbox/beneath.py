@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import stat
 
 _OPENAT2 = 437  # the same number on every architecture that Linux 5.6 and later support
 _RESOLVE = 0x01 | 0x02 | 0x04 | 0x08  # NO_XDEV | NO_MAGICLINKS | NO_SYMLINKS | BENEATH
@@ -27,15 +28,15 @@ class _OpenHow(ctypes.Structure):
 def open_beneath(directory: int, path: str, flags: int, mode: int = 0) -> int:
     """Opens `path` relative to the descriptor `directory`; returns a new descriptor.
 
-    Raises PermissionError for an absolute path, for `..`, a symbolic link or another filesystem anywhere on the
-    way, and for a name that no file can have; otherwise the OSError of the kernel.
+    Raises PermissionError for an absolute path, for `..`, a symbolic link or another filesystem anywhere on
+    the way, and for a name that no file can have; otherwise the OSError of the kernel.
     """
     if path.startswith("/") or "\0" in path or ".." in path.split("/"):
         raise _refused(path)
     flags |= os.O_CLOEXEC | os.O_NOFOLLOW
     for _ in range(_RACED):
         try:
-            return _openat2(directory, path, flags, mode)
+            return _openat2(directory, path or ".", flags, mode)
         except OSError as error:
             if error.errno == errno.EAGAIN:  # a rename or a mount elsewhere raced with the lookup
                 continue
@@ -65,10 +66,11 @@ def _walk(directory: int, path: str, flags: int, mode: int) -> int:
     current = os.dup(directory)
     try:
         for part in parts[:-1]:
-            following = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY, dir_fd=current)
+            following = os.open(part, os.O_PATH | os.O_NOFOLLOW, dir_fd=current)
             os.close(current)
             current = following
-            if os.fstat(current).st_dev != device:
+            status = os.fstat(current)
+            if stat.S_ISLNK(status.st_mode) or status.st_dev != device:
                 raise _refused(path)
         return os.open(parts[-1] if parts else ".", flags, mode, dir_fd=current)
     except OSError as error:

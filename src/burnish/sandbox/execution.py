@@ -28,7 +28,9 @@ processor time that others need."""
 _CHUNK = 64 << 10
 _FIRST_LOOK_S, _LOOK_S = 0.004, 0.05
 _NO_PROGRAM = b"bwrap: execvp "  # said by bubblewrap when all walls stand and the command cannot be executed
-_COST = 30  # a look at the disk that took t seconds is followed by none for this many times t
+_COST = (
+    30  # a look at the disk that took t seconds is followed by none for this many times t, but see `growth`
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class Execution:
         self._cpu_s = 0.0
         self._peak = 0
         self._next_disk = 0.0
+        self._growth = workspace.growth()
 
     async def run(self) -> Result:
         """Returns when nothing of the command is left, however it ended. If cancelled, ends it first."""
@@ -196,16 +199,22 @@ class Execution:
             return "cpu"
         if seen.tasks > self._limits.processes:
             return "processes"
+        if any(watch.temporary(inner, path)[1] > MAX_FILES for path in SCRATCH):
+            return "disk"
+        growth = self._workspace.growth()
+        grown = (
+            growth[0] - self._growth[0] > self._limits.disk // 2
+            or growth[1] - self._growth[1] > MAX_FILES // 2
+        )
         now = time.monotonic()
-        if now < self._next_disk:
+        if now < self._next_disk and not grown:
             return None
-        full = self._disk_exceeded(inner, seen.pids)
+        self._growth = growth
+        full = self._disk_exceeded(seen.pids)
         self._next_disk = now + _COST * (time.monotonic() - now)
         return "disk" if full else None
 
-    def _disk_exceeded(self, inner: int, pids: tuple[int, ...]) -> bool:
-        if any(watch.temporary(inner, path)[1] > MAX_FILES for path in SCRATCH):
-            return True
+    def _disk_exceeded(self, pids: tuple[int, ...]) -> bool:
         usage = self._workspace.measure()
         hidden = watch.deleted_bytes(pids, self._workspace.device)
         return usage.exceeds(self._limits.disk) or usage.size + hidden > self._limits.disk

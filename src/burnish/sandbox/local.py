@@ -22,6 +22,8 @@ from burnish.sandbox.supervisor import Request, Supervisor
 from burnish.sandbox.workspace import Workspace
 from burnish.types import InfrastructureError, Limits, Result, UsageError
 
+_FEW = 100  # so many files are removed sooner than a thread could be asked to
+
 
 class LocalSandbox:
     """One workspace. Several commands may run in it at once; each sees only its own processes, and an empty
@@ -35,7 +37,12 @@ class LocalSandbox:
         self._uid = None if host.lease.first_uid is None else host.lease.first_uid + slot
         self._workspace = Workspace(host.lease.directory / f"{slot:03d}", self._uid)
         self._running: set[asyncio.Task[Result]] = set()
-        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def path(self) -> Path:
+        """The workspace on the host. What is in it is hostile: go through `read`, `write` and `files`."""
+        return self._workspace.path
 
     async def run(self, argv: Sequence[str], stdin: bytes = b"", limits: Limits | None = None) -> Result:
         """Runs a command in /work without a shell. `limits` replaces the sandbox's own for this command.
@@ -55,7 +62,7 @@ class LocalSandbox:
         except asyncio.CancelledError:
             task.cancel()
             await asyncio.wait([task])
-            if self._closed:
+            if self._closing is not None:
                 raise InfrastructureError("the sandbox was closed while a command ran in it") from None
             raise
         finally:
@@ -78,15 +85,21 @@ class LocalSandbox:
         return self._workspace.files(self.limits.disk)
 
     async def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
+        """Ends what runs and removes the workspace. Goes on to its end even if its caller is cancelled."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         running = list(self._running)
         for task in running:
             task.cancel()
         if running:
             await asyncio.wait(running)
-        self._workspace.remove()
+        if self._workspace.measure(most=_FEW).entries <= _FEW:
+            self._workspace.remove()
+        else:
+            await asyncio.to_thread(self._workspace.remove)
         self._owner.returned(self._slot)
 
     async def __aenter__(self) -> LocalSandbox:
@@ -111,7 +124,7 @@ class LocalSandbox:
         return Job(request, limits, stdin, self._host.filter_fd, gate=not private)
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._closing is not None:
             raise UsageError("this sandbox is closed; open another one")
 
 
@@ -119,6 +132,8 @@ class Host:
     """What the sandboxes of one process share: lease, image, system call filter and spawner."""
 
     def __init__(self, root: Path | None) -> None:
+        if root is not None:
+            _check_root(root)
         probe.require()
         self.image = image.prepare(lease.state_directory())
         self.lease = lease.Lease(root)
@@ -134,6 +149,17 @@ class Host:
         self.supervisor.close()
         os.close(self.filter_fd)
         self.lease.release()
+
+
+def _check_root(root: Path) -> None:
+    if not root.is_dir():
+        raise UsageError(f"{root}, where sandboxes are to be made, is not a directory\nmkdir -p {root}")
+    closed = image.closed_directory(root) if os.geteuid() == 0 else None
+    if closed is not None:
+        raise UsageError(
+            f"sandboxes of root run as other users, which cannot enter {closed}: choose another root than "
+            f"{root}, or none\nchmod o+x {closed}"
+        )
 
 
 @dataclass
@@ -156,6 +182,11 @@ class LocalSandboxes:
         self._free: list[int] = []
         self._open: dict[int, LocalSandbox] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def spawner(self) -> int | None:
+        """The pid of the process below which everything sandboxed runs; None before the first `open`."""
+        return None if self._host is None else self._host.supervisor.pid
 
     async def open(self) -> LocalSandbox:
         """An empty workspace. Raises BurnishError, with what to type, where a layer of it is missing."""

@@ -230,7 +230,8 @@ def become(request: dict[str, Any], argv: list[bytes], fds: list[int]) -> NoRetu
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # these two Python ignores, and exec would keep that
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         for place, fd in enumerate(fds):
             os.dup2(fd, place)

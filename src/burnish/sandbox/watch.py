@@ -77,8 +77,11 @@ def deleted_bytes(pids: tuple[int, ...], device: int) -> int:
 
 
 def temporary(inner: int, directory: str) -> tuple[int, int]:
-    """(bytes, entries) in a temporary filesystem mounted at `directory` inside the sandbox of `inner`."""
+    """(bytes, entries) in a temporary filesystem mounted at `directory` inside the sandbox of `inner`;
+    nothing while bubblewrap is still at work and the root of `inner` is the host's."""
     try:
+        if Path(f"/proc/{inner}/root").samefile("/"):
+            return 0, 0
         status = os.statvfs(f"/proc/{inner}/root{directory}")
     except OSError:
         return 0, 0

