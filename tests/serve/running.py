@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from openai import AsyncOpenAI
@@ -21,7 +21,7 @@ from burnish.observe.audit import MemoryAudit
 from burnish.observe.metrics import Metrics
 from burnish.serve.app import ServerLimits
 from burnish.serve.chat import ServedModel
-from burnish.serve.server import serve
+from burnish.serve.server import HttpServer, serve
 from burnish.types import Message
 
 CONTEXT = 4096
@@ -56,15 +56,17 @@ async def fake(
 
 @dataclass
 class Running:
-    """The server under test. `stop` starts its graceful end."""
+    """The server under test."""
 
-    url: str
-    stop: Callable[[], None]
+    http: HttpServer
     audit: MemoryAudit
     metrics: Metrics
     client: AsyncOpenAI
     task: asyncio.Task[None]
-    lines: list[str] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return self.http.url
 
     @property
     def calls(self) -> list[dict[str, Any]]:
@@ -109,6 +111,12 @@ async def read_response(reader: asyncio.StreamReader) -> tuple[int, dict[str, st
     return int(head[0].split()[1]), headers, json.loads(raw) if is_json else raw
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Lets everything else in this event loop go on until `condition` holds."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0)
+
+
 @asynccontextmanager
 async def running(
     renderer: Renderer,
@@ -120,7 +128,7 @@ async def running(
     """The server, as long as the block lasts. It serves one model, `tiny`."""
     models = {"tiny": ServedModel("tiny", engine, renderer, context)}
     audit, metrics = MemoryAudit(), Metrics()
-    started: asyncio.Future[tuple[str, Callable[[], None]]] = asyncio.get_running_loop().create_future()
+    started: asyncio.Future[HttpServer] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(
         serve(
             models,
@@ -128,15 +136,15 @@ async def running(
             audit=audit,
             metrics=metrics,
             limits=limits,
-            ready=lambda url, stop: started.set_result((url, stop)),
+            ready=started.set_result,
             **options,
         )
     )
-    url, stop = await started
-    async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+    http = await started
+    async with AsyncOpenAI(base_url=f"{http.url}/v1", api_key="none", max_retries=0) as client:
         try:
-            yield Running(url, stop, audit, metrics, client, task)
+            yield Running(http, audit, metrics, client, task)
         finally:
             await client.close()
-            stop()
+            http.stop()
             await task

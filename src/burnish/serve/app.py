@@ -16,6 +16,8 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from burnish.observe.audit import Audit, MemoryAudit
 from burnish.observe.metrics import CONTENT_TYPE, Metrics
@@ -25,7 +27,6 @@ from burnish.serve.endpoint import ChatCompletions
 from burnish.serve.errors import Refusal, broken, unknown_model
 from burnish.serve.lifeline import Lifeline
 from burnish.types import UsageError
-
 
 _log = logging.getLogger("burnish.serve")
 
@@ -38,7 +39,7 @@ class ServerLimits:
 
     running: int = 64
     waiting: int = 256
-    body_bytes: int = 8 << 20
+    body_bytes: int = 4 << 20
     body_seconds: float = 30.0
     stall_seconds: float = 60.0
 
@@ -82,7 +83,7 @@ def create_app(
     seeds that follow from `seed` and their order. `app.state.service` is the `Service`."""
     limits = limits or ServerLimits()
     service = Service(models, metrics or Metrics(), limits)
-    app = FastAPI(title="Burnish", docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(title="Burnish", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.state.service = service
     app.add_middleware(
         Lifeline,
@@ -94,10 +95,18 @@ def create_app(
     completions = ChatCompletions(
         service.models, service.admissions, audit or MemoryAudit(), service.metrics, seed, keeps_content
     )
-    app.router.add_route("/v1/chat/completions", completions, methods=["POST"])  # type: ignore[arg-type]
+    app.router.routes.append(_NamedRoute("/v1/chat/completions", completions, methods=["POST"]))
     _add_views(app, service)
     _add_error_shapes(app)
     return app
+
+
+class _NamedRoute(Route):
+    """A route to an ASGI application that, like FastAPI's own, tells the outer layers which route it was."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, child_scope = super().matches(scope)
+        return match, {**child_scope, "route": self}
 
 
 def _add_views(app: FastAPI, service: Service) -> None:

@@ -16,9 +16,12 @@ from typing import Protocol
 from burnish.interfaces import Engine
 from burnish.model.renderer import Renderer
 from burnish.serve.choice import Choice, Delta
-from burnish.serve.errors import invalid
+from burnish.serve.errors import Refusal, invalid
 from burnish.serve.protocol import ChatMessage, ChatRequest, ToolPart
 from burnish.types import Completion, InfrastructureError, Message, Sampling, Tool, ToolCall, UsageError
+
+_CHARACTERS_PER_TOKEN = 64
+"""Far more than text has on average. What is longer is refused before it is tokenized, which takes long."""
 
 
 class ServedEngine(Engine, Protocol):
@@ -61,6 +64,9 @@ def prepare(model: ServedModel, request: ChatRequest, seed: int) -> ModelCall:
     conversation that the model's template rejects and for one that does not fit the context."""
     tools = () if request.tool_choice == "none" else tuple(map(_tool, request.tools or ()))
     messages = [_message(message) for message in request.messages]
+    length = sum(len(message.content) for message in messages)
+    if length > _CHARACTERS_PER_TOKEN * model.context_length:
+        raise _too_long(model, f"{length} characters in the messages")
     try:
         prompt_ids = model.renderer.start(messages, tools)
     except UsageError as error:
@@ -68,7 +74,11 @@ def prepare(model: ServedModel, request: ChatRequest, seed: int) -> ModelCall:
     room = model.context_length - len(prompt_ids)
     wanted = 1 if request.limit is None else request.limit
     if wanted > room:
-        raise _too_long(model, len(prompt_ids), request.limit)
+        asked = f"{len(prompt_ids)} tokens in the messages"
+        if request.limit is not None:
+            total = len(prompt_ids) + request.limit
+            asked = f"{total} tokens ({len(prompt_ids)} in the messages, {request.limit} in the answer)"
+        raise _too_long(model, asked)
     sampling = Sampling(
         temperature=1.0 if request.temperature is None else request.temperature,
         max_tokens=room if request.limit is None else request.limit,
@@ -109,10 +119,7 @@ async def _closing(pieces: AsyncIterator[Completion]) -> AsyncIterator[AsyncIter
             await close()
 
 
-def _too_long(model: ServedModel, prompt: int, limit: int | None) -> Exception:
-    asked = f"{prompt} tokens in the messages"
-    if limit is not None:
-        asked = f"{prompt + limit} tokens ({prompt} in the messages, {limit} in the answer)"
+def _too_long(model: ServedModel, asked: str) -> Refusal:
     message = f"The context holds {model.context_length} tokens, the answer included; {asked} do not fit."
     return invalid(message, "messages", "context_length_exceeded")
 

@@ -83,12 +83,12 @@ class ChatCompletions:
                 self._metrics.used(len(record.call.prompt_ids), record.call.sampled)
 
     async def _serve(self, request_id: str, record: CallRecord, exchange: _Exchange) -> None:
-        request = read_request(await exchange.body())
+        # Reading and rendering a large request takes a while, and others are being answered meanwhile.
+        request = await asyncio.to_thread(read_request, await exchange.body())
         record.request = request
         model = self._find(request)
         async with self._admissions[model.name].place():
             seed = self._next_seed()
-            # Rendering a long conversation takes a while, and others are being answered meanwhile.
             call = await asyncio.to_thread(prepare, model, request, seed)
             record.call = call
             reply = Reply(

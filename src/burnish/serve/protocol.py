@@ -171,7 +171,7 @@ class ChatRequest(_Strict):
     """A whole request. `limit` is the wanted number of tokens, under either of its two names."""
 
     model: str
-    messages: list[ChatMessage] = Field(min_length=1)
+    messages: list[ChatMessage] = Field(min_length=1, max_length=10_000)
     tools: list[ToolPart] | None = Field(None, max_length=128)
     tool_choice: Literal["auto", "none"] | None = None
     temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)

@@ -8,6 +8,7 @@ What it is not: it loads no models, and closes none: the caller does both around
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import socket
 import threading
@@ -25,17 +26,25 @@ from burnish.types import UsageError
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
+_ADVICE = {
+    errno.EADDRINUSE: "Another program has this port: give another one, or 0 for any that is free.",
+    errno.EACCES: "Ports below 1024 are for administrators: give a higher one.",
+    errno.EADDRNOTAVAIL: "This machine has no such address: give 127.0.0.1, or 0.0.0.0 for all of its own.",
+}
 
-class _Server(uvicorn.Server):
+
+class HttpServer(uvicorn.Server):
     """uvicorn, except that a signal drains at once, and that after a graceful stop `serve` returns to its
     caller, who has engines and a log to close. (uvicorn would raise the signal again and end the process.)"""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, url: str) -> None:
         super().__init__(config)
-        self._service = service
+        self.service = service
+        self.url = url
 
     def stop(self) -> None:
-        self._service.drain()
+        """Begins the graceful end. To be called in the server's event loop."""
+        self.service.drain()
         self.should_exit = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -66,12 +75,11 @@ async def serve(
     seed: int = 0,
     keeps_content: bool = False,
     grace_seconds: int = 60,
-    ready: Callable[[str, Callable[[], None]], None] | None = None,
+    ready: Callable[[HttpServer], None] | None = None,
 ) -> None:
     """Serves `models` until SIGTERM, SIGINT or `stop`, and returns when the requests in flight are answered
-    or `grace_seconds` have passed. Port 0 takes a free one. `ready` is called once connections are accepted,
-    with the server's URL and the function that stops it. Raises UsageError when the address cannot be
-    used."""
+    or `grace_seconds` have passed. Port 0 takes a free one. `ready` is called with the server as soon as
+    connections are accepted. Raises UsageError when the address cannot be used."""
     app = create_app(models, audit, metrics, limits, seed, keeps_content)
     listener = _listen(host, port)
     config = uvicorn.Config(
@@ -85,9 +93,9 @@ async def serve(
         timeout_graceful_shutdown=grace_seconds,
         lifespan="off",
     )
-    server = _Server(config, app.state.service)
+    server = HttpServer(config, app.state.service, _url(listener))
     if ready is not None:
-        ready(_url(listener), server.stop)
+        ready(server)
     try:
         await server.serve(sockets=[listener])
     finally:
@@ -105,19 +113,21 @@ async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
 
 def _listen(host: str, port: int) -> socket.socket:
     """A listening socket: from here on the system accepts connections, and the server takes them up."""
+    if not 0 <= port < 65536:
+        raise UsageError(f"Cannot listen on port {port}: ports go from 0 (a free one) to 65535.")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
-    except (OSError, OverflowError, UnicodeError) as error:
-        raise UsageError(f"Cannot listen on {host}:{port}: {error}.") from None
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"Cannot listen on '{host}': {error}. Give a host such as 127.0.0.1.") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(2048)
     except OSError as error:
         listener.close()
-        advice = "another program has it; choose another port" if port else "choose another address"
-        raise UsageError(f"Cannot listen on {host}:{port}: {error.strerror} ({advice}).") from None
+        advice = _ADVICE.get(error.errno or 0, "Give another host or port.")
+        raise UsageError(f"Cannot listen on {host}:{port}: {error.strerror}. {advice}") from None
     listener.setblocking(False)
     return listener
 
