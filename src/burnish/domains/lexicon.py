@@ -28,20 +28,7 @@ PEOPLE = (
 )
 FOLDERS = ("data", "notes", "docs", "work", "store", "files", "input", "stock", "items", "parts")
 STEMS = (
-    *(
-        "first",
-        "blue",
-        "north",
-        "spring",
-        "small",
-        "monday",
-        "green",
-        "west",
-        "winter",
-        "large",
-        "june",
-        "red",
-    ),
+    *("first", "blue", "north", "spring", "small", "monday", "green", "west", "winter", "large", "june"),
     *("black", "south", "summer", "friday", "gold", "april", "silver", "east", "autumn", "white", "red"),
 )
 PROJECTS = (
