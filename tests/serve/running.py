@@ -132,8 +132,8 @@ async def running(
     task = asyncio.create_task(
         serve(
             models,
+            audit,
             port=0,
-            audit=audit,
             metrics=metrics,
             limits=limits,
             ready=started.set_result,

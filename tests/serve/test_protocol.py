@@ -47,7 +47,8 @@ WRONG_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"messages": [USER, call("{")]}, "messages[1].tool_calls[0].function.arguments"),
     ({"messages": [USER, call("[]")]}, "messages[1].tool_calls[0].function.arguments"),
     ({"messages": [USER, call('{"a": NaN}')]}, "messages[1].tool_calls[0].function.arguments"),
-    ({"messages": [USER, call(name="no spaces")]}, "messages[1].tool_calls[0].function.name"),
+    ({"messages": [USER, call(name="")]}, "messages[1].tool_calls[0].function.name"),
+    ({"tools": tool(name="no spaces")}, "tools[0].function.name"),
     ({"tools": tool(strict=True)}, "tools[0].function.strict"),
     ({"tools": tool(parameters={"type": "array"})}, "tools[0].function.parameters"),
     ({"tools": tool(parameters={"properties": []})}, "tools[0].function.parameters"),
@@ -151,6 +152,11 @@ def test_null_means_not_given() -> None:
         "logprobs",
     ]
     assert read_request(body(**dict.fromkeys(optional))) == read_request(body())
+
+
+def test_a_name_that_the_model_made_up_may_be_sent_back() -> None:
+    echoed = call(name="read the file!", arguments="")
+    assert read_request(body(messages=[USER, echoed, RESULT])).messages[1].tool_calls is not None
 
 
 def test_parallel_calls_may_be_answered_in_any_order() -> None:

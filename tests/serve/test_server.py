@@ -119,7 +119,7 @@ async def test_a_body_without_end_is_cut_off(renderer: Renderer) -> None:
     [
         ([{"role": "user", "content": "x"}] * 10_000, "tokens in the messages"),
         ([{"role": "user", "content": "x"}] * 10_001, "at most 10000 items"),
-        ([{"role": "user", "content": "long " * 60_000}], "300000 characters in the messages"),
+        ([{"role": "user", "content": "long " * 60_000}], "300000 characters in messages and tools"),
     ],
     ids=["10000 messages", "10001 messages", "one long message"],
 )
@@ -225,17 +225,20 @@ async def test_an_answer_that_cannot_be_recorded_is_not_given(renderer: Renderer
     engine = await fake(renderer, saying(renderer, "Yes."))
     models = {"tiny": ServedModel("tiny", engine, renderer, 4096)}
     started: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(serve(models, port=0, audit=FullDisk(), ready=started.set_result))
+    task = asyncio.create_task(serve(models, FullDisk(), port=0, ready=started.set_result))
     http = await started
     host, _, port = http.url.removeprefix("http://").rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(post(chat()))
-    status, _, answer = await read_response(reader)
-    writer.close()
+    for body in (chat(), b"{}"):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(post(body))
+        status, _, answer = await read_response(reader)
+        writer.close()
+        assert (status, answer["error"]["type"]) == (500, "server_error")
     http.stop()
     await task
-    assert (status, answer["error"]["type"]) == (500, "server_error")
     assert engine.active == 0
+    counted = {"route": "/v1/chat/completions", "status": "500"}
+    assert http.service.metrics.registry.get_sample_value("burnish_requests_total", counted) == 2
 
 
 async def test_a_graceful_end_answers_what_is_in_flight_and_refuses_the_rest(renderer: Renderer) -> None:
@@ -282,19 +285,19 @@ async def test_a_taken_port_and_a_strange_host_are_plain_messages(renderer: Rend
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=rf"127\.0\.0\.1:{port}.*another one"):
-            await serve(models, port=port)
+            await serve(models, MemoryAudit(), port=port)
     with pytest.raises(UsageError, match=r"192\.0\.2\.1"):
-        await serve(models, host="192.0.2.1", port=0)
+        await serve(models, MemoryAudit(), host="192.0.2.1", port=0)
     with pytest.raises(UsageError, match="70000"):
-        await serve(models, port=70000)
+        await serve(models, MemoryAudit(), port=70000)
 
 
 async def test_models_that_cannot_be_served(renderer: Renderer) -> None:
     model = ServedModel("tiny", await fake(renderer, 1), renderer, 4096)
     with pytest.raises(UsageError, match="no model"):
-        create_app({})
+        create_app({}, MemoryAudit())
     with pytest.raises(UsageError, match="'tiny'"):
-        create_app({"other": model})
+        create_app({"other": model}, MemoryAudit())
 
 
 PROGRAM = """
@@ -312,7 +315,7 @@ async def main():
     await engine.load(1, version=1)
     with AuditLog(Path(sys.argv[2])) as audit:
         ready = lambda server: print(server.url, flush=True)
-        await serve({"tiny": ServedModel("tiny", engine, renderer, 512)}, port=0, audit=audit, ready=ready)
+        await serve({"tiny": ServedModel("tiny", engine, renderer, 512)}, audit, port=0, ready=ready)
     print("closed", flush=True)
 
 asyncio.run(main())

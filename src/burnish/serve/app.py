@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
-from burnish.observe.audit import Audit, MemoryAudit
+from burnish.observe.audit import Audit
 from burnish.observe.metrics import CONTENT_TYPE, Metrics
 from burnish.serve.admission import Admission
 from burnish.serve.chat import ServedModel
@@ -72,15 +72,15 @@ class Service:
 
 def create_app(
     models: Mapping[str, ServedModel],
-    audit: Audit | None = None,
+    audit: Audit,
     metrics: Metrics | None = None,
     limits: ServerLimits | None = None,
     seed: int = 0,
     keeps_content: bool = False,
 ) -> FastAPI:
-    """The application that serves `models` by name. Every request becomes a `model_call` event of `audit`
-    (None: kept in memory), with digests instead of texts unless `keeps_content`. Requests without a seed get
-    seeds that follow from `seed` and their order. `app.state.service` is the `Service`."""
+    """The application that serves `models` by name. Every request becomes a `model_call` event of `audit`,
+    with digests instead of texts unless `keeps_content`. Requests without a seed get seeds that follow from
+    `seed` and their order. `app.state.service` is the `Service`."""
     limits = limits or ServerLimits()
     service = Service(models, metrics or Metrics(), limits)
     app = FastAPI(title="Burnish", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
@@ -93,7 +93,7 @@ def create_app(
         stall_seconds=limits.stall_seconds,
     )
     completions = ChatCompletions(
-        service.models, service.admissions, audit or MemoryAudit(), service.metrics, seed, keeps_content
+        service.models, service.admissions, audit, service.metrics, seed, keeps_content
     )
     app.router.routes.append(_NamedRoute("/v1/chat/completions", completions, methods=["POST"]))
     _add_views(app, service)

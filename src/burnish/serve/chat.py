@@ -17,7 +17,7 @@ from burnish.interfaces import Engine
 from burnish.model.renderer import Renderer
 from burnish.serve.choice import Choice, Delta
 from burnish.serve.errors import Refusal, invalid
-from burnish.serve.protocol import ChatMessage, ChatRequest, ToolPart
+from burnish.serve.protocol import ChatMessage, ChatRequest, ToolPart, characters
 from burnish.types import Completion, InfrastructureError, Message, Sampling, Tool, ToolCall, UsageError
 
 _CHARACTERS_PER_TOKEN = 64
@@ -64,9 +64,8 @@ def prepare(model: ServedModel, request: ChatRequest, seed: int) -> ModelCall:
     conversation that the model's template rejects and for one that does not fit the context."""
     tools = () if request.tool_choice == "none" else tuple(map(_tool, request.tools or ()))
     messages = [_message(message) for message in request.messages]
-    length = sum(len(message.content) for message in messages)
-    if length > _CHARACTERS_PER_TOKEN * model.context_length:
-        raise _too_long(model, f"{length} characters in the messages")
+    if (length := characters(request)) > _CHARACTERS_PER_TOKEN * model.context_length:
+        raise _too_long(model, f"{length} characters in messages and tools")
     try:
         prompt_ids = model.renderer.start(messages, tools)
     except UsageError as error:

@@ -58,6 +58,10 @@ class Lifeline:
         except Refusal as refusal:
             headers = {**refusal.headers, "Connection": "close"}
             await JSONResponse(refusal.body, refusal.status, headers)(scope, receive, exchange.send)
+        except Exception:
+            # The layer outside answers this one.
+            exchange.outcome = 500
+            raise
         finally:
             self._metrics.in_flight.dec()
             route = getattr(scope.get("route"), "path", _UNMATCHED)
@@ -78,13 +82,9 @@ class _Exchange:
 
     def __init__(self, receive: Receive, send: Send, stall_seconds: float) -> None:
         self._receive, self._send, self._stall_seconds = receive, send, stall_seconds
-        self._status: int | None = None
+        self.outcome = _CLIENT_GONE  # the status, once the response is complete
+        self._status = _CLIENT_GONE
         self._complete = False
-
-    @property
-    def outcome(self) -> int:
-        """The status that was sent; 499 when the client left before the response was complete."""
-        return self._status if self._complete and self._status is not None else _CLIENT_GONE
 
     async def read(self, most: int) -> bytes | None:
         body = bytearray()
@@ -127,11 +127,13 @@ class _Exchange:
             self._status = message["status"]
         elif message["type"] == "http.response.body" and not message.get("more_body", False):
             self._complete = True
+            self.outcome = self._status
         try:
             async with asyncio.timeout(self._stall_seconds):
                 await self._send(message)
         except TimeoutError:
             self._complete = False
+            self.outcome = _CLIENT_GONE
             raise ClientStalled from None
 
     async def _disconnected(self) -> None:

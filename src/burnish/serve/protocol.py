@@ -69,9 +69,9 @@ class TextPart(_Lenient):
 
 
 class CalledFunction(_Lenient):
-    """`arguments` is JSON text of an object, as the API has it."""
+    """`arguments` is JSON text of an object, as the API has it. `name` is whatever the model made up."""
 
-    name: str = Field(pattern=_NAME)
+    name: str = Field(min_length=1)
     arguments: str
 
     @field_validator("arguments")
@@ -212,6 +212,16 @@ def read_request(raw: bytes) -> ChatRequest:
         raise _first_problem(error) from None
     _check_together(request)
     return request
+
+
+def characters(request: ChatRequest) -> int:
+    """The length of all text in a request that becomes part of the prompt."""
+    calls = [call.function for message in request.messages for call in message.tool_calls or ()]
+    return (
+        sum(len(message.text) for message in request.messages)
+        + sum(len(call.name) + len(call.arguments) for call in calls)
+        + sum(len(tool.model_dump_json()) for tool in request.tools or ())
+    )
 
 
 def load_json(text: str) -> Any:

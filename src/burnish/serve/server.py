@@ -67,9 +67,9 @@ class HttpServer(uvicorn.Server):
 
 async def serve(
     models: Mapping[str, ServedModel],
+    audit: Audit,
     host: str = "127.0.0.1",
     port: int = 8000,
-    audit: Audit | None = None,
     metrics: Metrics | None = None,
     limits: ServerLimits | None = None,
     seed: int = 0,
