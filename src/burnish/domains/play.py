@@ -59,7 +59,9 @@ async def play(domain: Domain, task: Task, script: OracleScript) -> tuple[Trajec
 
 def say(moves: Sequence[ToolCall | str]) -> OracleScript:
     """A script that plays fixed moves whatever it sees."""
-    yield from moves
+    for move in moves:
+        # Not `yield from`: observations are sent in, which a plain iterator does not take.
+        _ = yield move
 
 
 def _next(script: OracleScript, seen: Observation | None) -> ToolCall | str:

@@ -74,7 +74,8 @@ class BoundTool:
         if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
             takes = ", ".join(f'"{n}"' for n in self.spec.parameters["properties"]) or "none"
             return f'{self.spec.name} has no argument "{name[:40]}"; it takes {takes}.'
-        message = first["msg"].removeprefix("Input ")
+        message = first["msg"].removeprefix("Input ").replace("should be", "must be")
+        message = message.replace("a valid integer", "an integer").replace("a valid ", "a ")
         return f'The argument "{name}" of {self.spec.name} {message[0].lower()}{message[1:]}.'
 
 
