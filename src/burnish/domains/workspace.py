@@ -83,7 +83,8 @@ def clip(text: str, most: int = SHOWN_LINES) -> str:
     """The head of a long text, at most so many lines, and how many lines were left out. What is no text (a
     file's name may be any bytes) becomes a question mark."""
     lines = text.encode(errors="replace").decode().rstrip("\n").split("\n")
-    shown = "\n".join(lines[:most])[:SHOWN_CHARACTERS]
+    head = "\n".join(lines[:most])
+    shown = head if len(head) <= SHOWN_CHARACTERS else head[: SHOWN_CHARACTERS - 3] + "..."
     left = len(lines) - shown.count("\n") - 1
     return shown if left <= 0 else f"{shown}\n({left} more lines)"
 
