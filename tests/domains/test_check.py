@@ -133,8 +133,13 @@ async def test_a_verifier_that_accepts_all_fails_every_cheap_answer() -> None:
     assert {"nothing", "another task's answer", "the question", "everything"} <= failed
 
 
+def clumsy(rng: Random) -> Drawn:
+    drawn = code(rng)
+    return Drawn(drawn.prompt, drawn.setup, {**drawn.secret, "errors": 1})
+
+
 async def test_expected_errors_are_declared() -> None:
     class Declared(Clumsy):
-        errors_expected = True
+        templates = (Template("a", "train", clumsy), Template("b", "heldout", clumsy))
 
     assert all(v.passed for v in await verdicts(Declared()))

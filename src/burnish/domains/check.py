@@ -51,7 +51,7 @@ async def check_domain(domain: Domain, tasks: Sequence[Task], floor: float = FLO
     return [
         _none("oracle", found.oracle, f"the oracle scores 1 on all {len(tasks)} tasks"),
         _none("repeatable", found.alike, "two oracles at the same time see and score the same"),
-        _none("clean", found.clean, "no oracle meets an error that no fault explains"),
+        _none("clean", found.clean, "no oracle meets an error that was not meant"),
         _leakage(tasks),
         *[await _cheap(domain, tasks, *row, floor) for row in _cheap_answers(tasks, found.answers)],
     ]
@@ -65,7 +65,8 @@ async def _check_oracle(domain: Domain, task: Task, found: _Found) -> None:
         if value != 1.0:
             found.oracle.append(f"{task.id} ({task.tags.get('template')}): {value}, {trajectory.status}")
         errors = [e.data for e in trajectory.events if e.data["error"] is not None]
-        if len(errors) > len(evidence.faults) and not getattr(domain, "errors_expected", False):
+        # A task may say how many calls of its shortest way are meant to fail.
+        if len(errors) > len(evidence.faults) + int(task.secret.get("errors") or 0):
             found.clean.append(f"{task.id}: {errors[0]['name']}: {errors[0]['content'][:80]}")
     (first, _), (second, _) = runs
     if [e.data["content"] for e in first.events] != [e.data["content"] for e in second.events]:
