@@ -10,13 +10,14 @@ import errno
 import os
 import socket
 import sys
+from pathlib import Path
 
 import pytest
 
 from burnish.sandbox import LocalSandbox, LocalSandboxes
 from burnish.sandbox.execution import DRAIN
 from burnish.types import Limits, Result
-from tests.sandbox.conftest import spawner_of
+from tests.sandbox.conftest import descendants, spawner_of
 
 SHORT = Limits(wall_s=0.3)
 LONG = Limits(wall_s=60, cpu_s=60)
@@ -326,6 +327,25 @@ async def test_each_sandbox_has_its_own_uid_and_is_closed_to_others(sandboxes: L
         await one.write("d/x", b"")
         assert (one.path / "d/x").stat().st_uid == (one.path / "d").stat().st_uid == first.st_uid
         assert (await python(one, "import os; print(os.stat('d/x').st_uid)")).stdout == b"1000\n"
+
+
+async def test_bubblewrap_itself_is_neither_root_nor_capable(
+    sandboxes: LocalSandboxes, sandbox: LocalSandbox
+) -> None:
+    await shell(sandbox, "mkfifo begun end")
+    task = asyncio.create_task(shell(sandbox, "echo > begun; read x < end"))
+    await shell(sandbox, "read x < begun")
+    statuses = [Path(f"/proc/{pid}/status").read_text() for pid in descendants(spawner_of(sandboxes))]
+    await asyncio.gather(task, shell(sandbox, "echo > end"))
+    assert len(statuses) >= 3
+    owner = str(sandbox.path.stat().st_uid) if os.geteuid() == 0 else str(os.geteuid())
+    for status in statuses:
+        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+        assert fields["Uid"].split() == fields["Gid"].split() == [owner] * 4 != ["0"] * 4
+        assert fields["Groups"].split() in ([], [owner])
+        assert fields["NoNewPrivs"] == "1"
+    outer = dict(line.split(":\t", 1) for line in statuses[0].splitlines() if ":\t" in line)
+    assert int(outer["CapPrm"], 16) == int(outer["CapEff"], 16) == int(outer["CapInh"], 16) == 0
 
 
 async def test_python_inside_is_the_one_outside(sandbox: LocalSandbox) -> None:

@@ -17,8 +17,8 @@ from burnish.sandbox.image import Image
 from burnish.types import Limits
 
 SECCOMP, STATUS, GATE = 3, 4, 5
-"""Descriptors that the arguments name: the system call filter, bubblewrap's report, and, where it is asked to
-wait until its limits are set, what it waits for."""
+"""Descriptors that the arguments name: the system call filter, bubblewrap's report, and what it waits for
+until its limits are set."""
 
 SCRATCH = ("/tmp", "/dev/shm")
 """Temporary filesystems in memory, each as large as the workspace may be; empty at every run."""
@@ -27,7 +27,7 @@ _SPARE_PROCESSES = 8
 """Above the limit, so that exceeding it is seen, and named, rather than only refused."""
 
 
-def arguments(image: Image, workspace: Path, limits: Limits, argv: Sequence[str], gate: bool) -> list[str]:
+def arguments(image: Image, workspace: Path, limits: Limits, argv: Sequence[str]) -> list[str]:
     """bubblewrap's argument vector, its path first. Inside, the command is user 1000 in /work."""
     size = str(limits.disk)
     command = [image.bwrap, *_walls(image)]
@@ -44,15 +44,12 @@ def arguments(image: Image, workspace: Path, limits: Limits, argv: Sequence[str]
         "--chdir",
         "/work",
     ]
-    command += ["--seccomp", str(SECCOMP), "--json-status-fd", str(STATUS)]
-    if gate:
-        command += ["--block-fd", str(GATE)]
+    command += ["--seccomp", str(SECCOMP), "--json-status-fd", str(STATUS), "--block-fd", str(GATE)]
     return [*command, "--", *argv]
 
 
-def rlimits(limits: Limits, processes: bool) -> dict[str, tuple[int, int]]:
-    """By name, for setrlimit. `processes` leaves RLIMIT_NPROC in or out: it counts all that a uid runs, so
-    that it may only be set beforehand where the uid belongs to the sandbox alone."""
+def rlimits(limits: Limits, processes: bool = True) -> dict[str, tuple[int, int]]:
+    """By name. `processes` leaves RLIMIT_NPROC in or out."""
     seconds = math.ceil(limits.cpu_s)
     found = {
         "RLIMIT_AS": (limits.memory, limits.memory),
@@ -64,13 +61,9 @@ def rlimits(limits: Limits, processes: bool) -> dict[str, tuple[int, int]]:
         "RLIMIT_MSGQUEUE": (0, 0),
     }
     if processes:
-        found["RLIMIT_NPROC"] = (process_ceiling(limits), process_ceiling(limits))
+        ceiling = limits.processes + _SPARE_PROCESSES
+        found["RLIMIT_NPROC"] = (ceiling, ceiling)
     return found
-
-
-def process_ceiling(limits: Limits) -> int:
-    """Where fork fails. Above `limits.processes`, at which the sandbox is ended."""
-    return limits.processes + _SPARE_PROCESSES
 
 
 @functools.cache

@@ -39,7 +39,6 @@ class Job:
     limits: Limits
     stdin: bytes
     filter_fd: int
-    gate: bool
 
 
 class Execution:
@@ -96,13 +95,10 @@ class Execution:
             outputs = (self._outlet(theirs), self._outlet(theirs))
             theirs.append(os.open(f"/proc/self/fd/{self._job.filter_fd}", os.O_RDONLY | os.O_CLOEXEC))
             status, report = os.pipe()
-            passed = [*theirs, report]
-            theirs += [report, status]
-            if self._job.gate:
-                gate, opener = os.pipe()
-                theirs += [gate, opener]
-                passed += [gate, opener]
-            child = self._supervisor.spawn(self._job.request, [*passed, status])
+            theirs.append(report)
+            gate, opener = os.pipe()
+            theirs += [gate, opener, status]
+            child = self._supervisor.spawn(self._job.request, theirs)
         except BaseException:
             for fd in self._fds:
                 os.close(fd)

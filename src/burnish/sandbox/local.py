@@ -111,17 +111,10 @@ class LocalSandbox:
         await self.close()
 
     def _job(self, argv: Sequence[str], stdin: bytes, limits: Limits) -> Job:
-        private = self._uid is not None
-        command = bubblewrap.arguments(
-            self._host.image, self._workspace.path.absolute(), limits, argv, gate=not private
-        )
-        request = Request(
-            argv=command,
-            uid=self._uid,
-            limits=bubblewrap.rlimits(limits, processes=private),
-            processes=0 if private else bubblewrap.process_ceiling(limits),
-        )
-        return Job(request, limits, stdin, self._host.filter_fd, gate=not private)
+        host = self._host
+        command = bubblewrap.arguments(host.image, self._workspace.path.absolute(), limits, argv)
+        request = Request(command, self._uid, bubblewrap.rlimits(limits, host.counts_processes))
+        return Job(request, limits, stdin, host.filter_fd)
 
     def _check_open(self) -> None:
         if self._closing is not None:
@@ -135,6 +128,9 @@ class Host:
         if root is not None:
             _check_root(root)
         probe.require()
+        # Before Linux 5.14 RLIMIT_NPROC counts all that the user runs, inside and outside: with no uid of its
+        # own a sandbox is then only watched for its number of processes.
+        self.counts_processes = os.geteuid() == 0 or probe.kernel() >= (5, 14)
         self.image = image.prepare(lease.state_directory())
         self.lease = lease.Lease(root)
         try:

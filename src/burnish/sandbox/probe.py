@@ -47,6 +47,11 @@ def probe() -> list[Check]:
     return checks
 
 
+def kernel() -> tuple[int, ...]:
+    """Major and minor version of the running Linux."""
+    return tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
+
+
 def require() -> None:
     """Raises BurnishError with every missing layer and its fix; what was found once is not tried again."""
     if _passed():
@@ -79,7 +84,7 @@ def _linux() -> str:
     if sys.platform != "linux":
         raise BurnishError(f"{sys.platform} is not Linux\nuse a Linux machine or a virtual machine")
     release = os.uname().release
-    if tuple(int(part) for part in release.split("-")[0].split(".")[:2]) < (5, 4):
+    if kernel() < (5, 4):
         raise BurnishError(f"Linux {release} is older than 5.4\nuse a newer kernel")
     return f"Linux {release}"
 
@@ -174,18 +179,18 @@ def _inside(argv: list[str]) -> subprocess.CompletedProcess[bytes]:
     empty = state / "empty"
     empty.mkdir(mode=0o755, exist_ok=True)
     filter_fd = os.memfd_create("burnish-seccomp", 0)
-    report = os.open(os.devnull, os.O_WRONLY)
+    null = os.open(os.devnull, os.O_RDWR)
     try:
         os.write(filter_fd, seccomp.program())
         os.lseek(filter_fd, 0, os.SEEK_SET)
-        command = bubblewrap.arguments(found, empty, Limits(), argv, gate=False)
-        renamed = {"--seccomp": str(filter_fd), "--json-status-fd": str(report)}
-        for flag, value in renamed.items():
-            command[command.index(flag) + 1] = value
-        return _run(command, uid, (filter_fd, report))
+        command = bubblewrap.arguments(found, empty, Limits(), argv)
+        renamed = {"--seccomp": filter_fd, "--json-status-fd": null, "--block-fd": null}
+        for flag, fd in renamed.items():
+            command[command.index(flag) + 1] = str(fd)
+        return _run(command, uid, (filter_fd, null))
     finally:
         os.close(filter_fd)
-        os.close(report)
+        os.close(null)
 
 
 def _run(

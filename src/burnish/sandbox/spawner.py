@@ -1,14 +1,16 @@
 """The process that starts, limits and reaps sandboxed programs. Run as a program, by path, never imported.
 
 What this file is: a small, single-threaded parent for bubblewrap. A trainer holds gigabytes, threads and
-perhaps secrets; forking it would be slow and would carry all of that along, so it asks this process instead.
+perhaps secrets; forking it would be slow and would carry all of that along, so it asks this process instead,
+which does not fork either: posix_spawn copies no page tables.
 As the subreaper of what it starts it also learns the true cost of each program, and knows when all of it is
 gone.
 What it is not: it takes no decision. It uses only the standard library and imports nothing of Burnish.
 
 Protocol, one datagram a message on a SOCK_SEQPACKET socket. In: a JSON header, for `spawn` followed by the
-arguments, each after a NUL, with the descriptors for 0, 1, 2 and those that the arguments name from 3 on (the
-last one is read here instead: bubblewrap's status). Out: `started`, `failed` and `ended`.
+arguments, each after a NUL, with the descriptors for 0, 1, 2 and those that the arguments name from 3 on;
+then two that stay here: one that lets bubblewrap go on, and one on which it reports. Out: `started`, `failed`
+and `ended`. Descriptors that are not placed by number close when the program is executed.
 """
 
 from __future__ import annotations
@@ -22,27 +24,29 @@ import select
 import signal
 import socket
 import sys
-from typing import Any, NoReturn
+from collections.abc import Iterator
+from typing import Any
 
-_STATUS = 4  # the descriptor on which bubblewrap reports, as named in its arguments
-_GATE = 5  # the descriptor on which bubblewrap waits, where the process limit has to be set from outside
 _RESERVED = 16  # descriptors below are placed by number in the child, so received ones must lie above
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+_UNIGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGCHLD)  # as a shell starts a program
 
 
 class Run:
     """One started program: bubblewrap (`outer`), and the first process of its pid namespace (`inner`)."""
 
-    def __init__(self, number: int, outer: int, status: int, gate: int | None, processes: int) -> None:
-        self.number = number
+    def __init__(self, request: dict[str, Any], outer: int, status: int, gate: int) -> None:
+        self.number: int = request["id"]
+        self.uid: int | None = request["uid"]
+        self.limits: dict[str, list[int]] = request["limits"]
         self.outer = outer
         self.inner: int | None = None
         self.status: int | None = status
-        self.gate = gate
-        self.processes = processes
+        self.gate: int | None = gate
         self.text = b""
         self.code: int | None = None
         self.condemned = False
+        self.trouble = ""
         self.outer_done = False
         self.inner_done = False
         self.cpu = 0.0
@@ -80,7 +84,8 @@ class Spawner:
                     self.read_status(self.by_status[fd])
 
     def receive(self) -> bool:
-        data, ancillary, _, _ = self.channel.recvmsg(1 << 20, socket.CMSG_SPACE(16 * 4))
+        room = socket.CMSG_SPACE(16 * 4)
+        data, ancillary, _, _ = self.channel.recvmsg(1 << 20, room, socket.MSG_CMSG_CLOEXEC)
         if not data:
             return False
         fds = array.array("i")
@@ -97,21 +102,20 @@ class Spawner:
         return True
 
     def spawn(self, request: dict[str, Any], argv: list[bytes], fds: list[int]) -> None:
-        status = fds.pop()
-        gate = fds.pop() if request["processes"] else None
+        *placed, gate, status = fds
         try:
-            pid = os.fork()
+            actions = [(os.POSIX_SPAWN_DUP2, fd, place) for place, fd in enumerate(placed)]
+            with identity(request["uid"]):
+                pid = os.posix_spawn(argv[0], argv, {}, file_actions=actions, setsigdef=_UNIGNORED)
         except OSError as error:
             self.send({"event": "failed", "id": request["id"], "detail": str(error)})
-            for fd in (*fds, status, *([] if gate is None else [gate])):
+            for fd in fds:
                 os.close(fd)
             return
-        if pid == 0:
-            become(request, argv, fds)
-        for fd in fds:
+        for fd in placed:
             os.close(fd)
         os.set_blocking(status, False)
-        run = Run(request["id"], pid, status, gate, request["processes"])
+        run = Run(request, pid, status, gate)
         self.runs[run.number] = self.by_outer[pid] = self.by_status[status] = run
         self.poll.register(status, select.POLLIN)
 
@@ -138,20 +142,24 @@ class Spawner:
             run.code = said["exit-code"]
         if "child-pid" in said and run.inner is None:
             run.inner = said["child-pid"]
-            if run.gate is not None:
-                # Without privilege this limit counts against everything the user runs until bubblewrap has
-                # made its user namespace, so it can only be set now, while bubblewrap waits at the gate.
-                try:
-                    limit = (run.processes, run.processes)
-                    resource.prlimit(run.inner, resource.RLIMIT_NPROC, limit)
-                    os.write(run.gate, b"\n")
-                except (OSError, ValueError):
-                    run.condemned = True
-                os.close(run.gate)
-                run.gate = None
+            self.open_gate(run, said["child-pid"])
             self.send({"event": "started", "id": run.number, "outer": run.outer, "inner": run.inner})
             if run.condemned:
                 self.kill(run)
+
+    def open_gate(self, run: Run, inner: int) -> None:
+        """Sets the limits and lets bubblewrap go on. Not before it has made its user namespace: until then
+        RLIMIT_NPROC counts all that an ordinary user runs."""
+        try:
+            with identity(run.uid):
+                for name, (soft, hard) in run.limits.items():
+                    resource.prlimit(inner, getattr(resource, name), (soft, hard))
+            assert run.gate is not None
+            os.write(run.gate, b"\n")
+        except (OSError, ValueError) as error:
+            run.condemned = True
+            run.trouble = f"its limits could not be set: {error}"
+        close_gate(run)
 
     def kill(self, run: Run) -> None:
         """Killing bubblewrap kills its child by the parent-death signal, once it is set: so not before
@@ -209,8 +217,10 @@ class Spawner:
             del self.by_status[run.status]
             os.close(run.status)
             run.status = None
-        if run.gate is not None:
-            os.close(run.gate)
+        close_gate(run)
+        if run.trouble:
+            self.send({"event": "failed", "id": run.number, "detail": run.trouble})
+            return
         self.send({"event": "ended", "id": run.number, "code": run.code, "cpu_s": run.cpu, "peak": run.peak})
 
     def send(self, message: dict[str, Any]) -> None:
@@ -225,29 +235,26 @@ def is_child(pid: int) -> bool:
     return True
 
 
-def become(request: dict[str, Any], argv: list[bytes], fds: list[int]) -> NoReturn:
-    """In the child: drop the identity, set the limits, keep only the named descriptors, run bubblewrap."""
+def close_gate(run: Run) -> None:
+    if run.gate is not None:
+        os.close(run.gate)
+        run.gate = None
+
+
+@contextlib.contextmanager
+def identity(uid: int | None) -> Iterator[None]:
+    """Makes this process user `uid` for a while, with root in reserve (the saved id). A program started
+    meanwhile keeps none of that: exec makes the effective id the saved one, and drops every capability."""
+    if uid is None:
+        yield
+        return
+    os.setresgid(uid, uid, 0)
+    os.setresuid(uid, uid, 0)
     try:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # these two Python ignores, and exec would keep that
-        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        for place, fd in enumerate(fds):
-            os.dup2(fd, place)
-        os.closerange(len(fds), 1 << 20)
-        for name, limit in request["limits"].items():
-            resource.setrlimit(getattr(resource, name), limit)
-        if request["uid"] is not None:
-            os.setgroups([])
-            os.setresgid(request["uid"], request["uid"], request["uid"])
-            os.setresuid(request["uid"], request["uid"], request["uid"])
-        os.chdir("/")
-        os.execve(argv[0], argv, {})
-    except BaseException as error:
-        os.write(2, f"could not start {argv[0]!r}: {error}".encode())
+        yield
     finally:
-        os._exit(127)
+        os.setresuid(0, 0, 0)
+        os.setresgid(0, 0, 0)
 
 
 def drain(wake: socket.socket) -> None:
@@ -268,7 +275,11 @@ def main() -> None:
         try:
             os.fstat(place)
         except OSError:
-            os.dup2(null, place)
+            os.dup2(null, place, inheritable=False)
+    channel.set_inheritable(False)
+    if os.geteuid() == 0:
+        os.setgroups([])
+    os.chdir("/")
     if ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0) != 0:
         raise SystemExit("PR_SET_CHILD_SUBREAPER was refused")
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +48,11 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to start. `uid` None keeps ours. `limits` are rlimits by name; `processes`, where not 0, is set as
-    RLIMIT_NPROC after the user namespace exists."""
+    """What to start. `uid` None keeps ours. `limits` are rlimits by name, set once it has its namespaces."""
 
     argv: Sequence[str]
     uid: int | None
-    limits: dict[str, tuple[int, int]] = field(default_factory=dict)
-    processes: int = 0
+    limits: dict[str, tuple[int, int]]
 
 
 class Supervisor:
@@ -91,7 +89,7 @@ class Supervisor:
         return cls(process, ours)
 
     def spawn(self, request: Request, fds: Sequence[int]) -> Child:
-        """Starts a program with `fds` as its 0, 1, 2, ...; as the protocol in `spawner` says, the last ones
+        """Starts a program with `fds` as its 0, 1, 2, ...; as the protocol in `spawner` says, the last two
         are kept there. The descriptors stay the caller's to close."""
         self._numbers += 1
         header = {
@@ -99,7 +97,6 @@ class Supervisor:
             "id": self._numbers,
             "uid": request.uid,
             "limits": request.limits,
-            "processes": request.processes,
         }
         arguments = [os.fsencode(argument) for argument in request.argv]
         if any(b"\0" in argument for argument in arguments):
