@@ -67,8 +67,8 @@ class BaseDomain(ABC):
     """A `Domain` from templates. A subclass sets the class attributes and the three abstract methods;
     `verify` may be async. `rewards` are the outcome (from `verify`) and the cost, which is recorded only."""
 
-    name: ClassVar[str]
-    title: ClassVar[str]
+    name: str
+    title: str
     budget: ClassVar[Budget]
     tools: ClassVar[tuple[Tool, ...]] = ()
     templates: ClassVar[tuple[Template, ...]]
