@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from burnish.domains.play import play
+from burnish.domains.play import play, say
 from burnish.domains.workspace import FileDomain
-from burnish.interfaces import OracleScript
 from burnish.rewards.compose import score
 from burnish.types import Split, Task, ToolCall, Trajectory
 
@@ -22,15 +21,9 @@ def drawn(domain: FileDomain, split: Split, per_template: int = TASKS_PER_TEMPLA
     return tasks
 
 
-def script(moves: Sequence[ToolCall | str]) -> OracleScript:
-    """Plays the moves whatever it sees."""
-    for move in moves:
-        _ = yield move
-
-
 async def plays(domain: FileDomain, task: Task, moves: Sequence[ToolCall | str]) -> tuple[float, Trajectory]:
     """The reward of an episode with these moves, and the episode."""
-    trajectory, evidence = await play(domain, task, script(moves))
+    trajectory, evidence = await play(domain, task, say(moves))
     value = (await score(trajectory, evidence, domain)).value
     assert value is not None
     return value, trajectory
