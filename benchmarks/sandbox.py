@@ -1,8 +1,8 @@
 """What a sandboxed command costs over bubblewrap alone: `python -m benchmarks.sandbox --json`.
 
 What this file is: the same command through `LocalSandbox.run` and through a bare `bwrap` started with
-subprocess, in turn, so that both see the same load. The bare one drops no user id, sets no limit and waits for
-no process but its own, which only a trusted command like this one may be run with.
+subprocess, in turn, so that both see the same load. The bare one drops no user id, sets no limit and waits
+for no process but its own, which only a trusted command like this one may be run with.
 What it is not: a load test. The last line of its output is one JSON object; times in milliseconds.
 """
 
