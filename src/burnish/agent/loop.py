@@ -28,7 +28,13 @@ from burnish.types import (
 
 
 async def run_episode(
-    policy: Policy, session: Session, task: Task, *, id: str, lineage: Mapping[str, Any], audit: Audit | None = None
+    policy: Policy,
+    session: Session,
+    task: Task,
+    *,
+    id: str,
+    lineage: Mapping[str, Any],
+    audit: Audit | None = None,
 ) -> Trajectory:
     """Runs `task` to its end and returns the trajectory, ungraded. `lineage["seed"]` fixes all sampling."""
     episode = _Episode(policy, session, Trajectory(id, task, lineage=dict(lineage)), audit)

@@ -71,7 +71,9 @@ class ModelPolicy:
     async def load(self, handle: Any, version: int) -> None:
         await self.engine.load(handle, version)
 
-    def prompt(self, trajectory: Trajectory, messages: Sequence[Message]) -> tuple[int | None, tuple[int, ...]]:
+    def prompt(
+        self, trajectory: Trajectory, messages: Sequence[Message]
+    ) -> tuple[int | None, tuple[int, ...]]:
         """Where the next turn attaches and the ids that it adds: to the last turn, or, when the template
         rewrites history, to a new root with everything rendered afresh."""
         history, tools = conversation(trajectory), trajectory.task.tools

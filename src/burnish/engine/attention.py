@@ -47,6 +47,7 @@ class CachedAttention:
         reach = torch.full((self._window,), -1)
         reach[self._slot[: self._singles]] = positions[: self._singles]
         self._single_hidden = _hidden(reach[:, None]) if self._singles else None
+        self._single_tiles = int(reach.max()) // TILE + 1 if self._singles else 0
         self._long = spans[self._singles :]
         self._long_hidden = [_hidden(torch.arange(s.start, s.start + s.count)[None]) for s in self._long]
 
@@ -61,39 +62,44 @@ class CachedAttention:
         for span, hidden in zip(self._long, self._long_hidden, strict=True):
             rows = slice(first, first + span.count)
             window = slice(span.slot, span.slot + 1)
-            out[rows] = _attend(q[rows].unsqueeze(0), keys[:, window], values[:, window], hidden)[0]
+            tiles = (span.start + span.count - 1) // TILE + 1
+            out[rows] = _attend(q[rows].unsqueeze(0), keys[:, window], values[:, window], tiles, hidden)[0]
             first += span.count
         return out.view(len(q), -1)
 
     def _decode(self, q: Tensor, keys: Tensor, values: Tensor, hidden: Tensor) -> Tensor:
-        window = slice(0, self._window)
+        window, tiles = slice(0, self._window), self._single_tiles
         if self._whole:
-            return _attend(q.unsqueeze(1), keys[:, window], values[:, window], hidden)[:, 0]
+            return _attend(q.unsqueeze(1), keys[:, window], values[:, window], tiles, hidden)[:, 0]
         spread = q.new_zeros(self._window, *q.shape[1:])
         slots = self._slot[: self._singles]
         spread[slots] = q
-        return _attend(spread.unsqueeze(1), keys[:, window], values[:, window], hidden)[slots, 0]
+        return _attend(spread.unsqueeze(1), keys[:, window], values[:, window], tiles, hidden)[slots, 0]
 
 
 def _hidden(positions: Tensor) -> Tensor:
-    """Mask [tiles, n, 1, 1, t, TILE] of the slots that queries at `positions` [n, t] must not see."""
-    tiles = int(positions.max()) // TILE + 1
-    slot = torch.arange(tiles * TILE).view(tiles, 1, 1, TILE)
-    hidden = slot > positions.clamp(min=0).unsqueeze(-1)
+    """Mask [tiles, n, 1, 1, t, TILE] of the slots that queries at `positions` [n, t] must not see, for the last
+    tiles only: those before are seen whole by every query."""
+    positions = positions.clamp(min=0)
+    first, tiles = int(positions.min()) // TILE, int(positions.max()) // TILE + 1
+    slot = torch.arange(first * TILE, tiles * TILE).view(tiles - first, 1, 1, TILE)
+    hidden = slot > positions.unsqueeze(-1)
     return hidden[:, :, None, None]
 
 
-def _attend(q: Tensor, keys: Tensor, values: Tensor, hidden: Tensor) -> Tensor:
-    """`q` [n, t, heads, d]; `keys`, `values` [tiles, n, kv, TILE, d] views -> [n, t, heads, d]."""
+def _attend(q: Tensor, keys: Tensor, values: Tensor, tiles: int, hidden: Tensor) -> Tensor:
+    """`q` [n, t, heads, d]; `keys`, `values` [>= tiles, n, kv, TILE, d] views -> [n, t, heads, d]."""
     n, count, heads, d = q.shape
     kv = keys.shape[2]
-    groups, tiles = heads // kv, hidden.shape[0]
-    rows = q.view(n, count, kv, groups, d).permute(0, 2, 3, 1, 4).reshape(n * kv, groups * count, d)
+    groups = heads // kv
+    rows = (
+        (q * d**-0.5).view(n, count, kv, groups, d).permute(0, 2, 3, 1, 4).reshape(n * kv, groups * count, d)
+    )
     scores = torch.empty(tiles, n * kv, groups * count, TILE)
     for tile in range(tiles):
         scores[tile] = torch.bmm(rows, keys[tile].view(n * kv, TILE, d).transpose(1, 2))
-    scores.mul_(d**-0.5)
-    scores.view(tiles, n, kv, groups, count, TILE).masked_fill_(hidden, float("-inf"))
+    first = tiles - len(hidden)
+    scores.view(tiles, n, kv, groups, count, TILE)[first:].masked_fill_(hidden, float("-inf"))
     scores.sub_(scores.amax(dim=(0, 3), keepdim=True)).exp_()
     sums, weights = scores.sum(-1, keepdim=True), scores.to(values.dtype)
     total, mixed = sums[0], torch.bmm(weights[0], values[0].view(n * kv, TILE, d)).float()

@@ -140,7 +140,7 @@ class LocalEngine:
                 f"the prompt has {len(prompt_ids)} tokens; this engine's context holds "
                 f"{self.cache.context}, the answer included"
             )
-        if not (0 <= min(prompt_ids) and max(prompt_ids) < self.config.vocab_size):
+        if not (min(prompt_ids) >= 0 and max(prompt_ids) < self.config.vocab_size):
             raise UsageError(f"a prompt token is outside the vocabulary of {self.config.vocab_size}")
         if sampling.temperature < 0 or sampling.max_tokens < 1:
             raise UsageError("temperature must be at least 0 and max_tokens at least 1")
@@ -227,7 +227,9 @@ class LocalEngine:
             request.slot.used = self.counters.steps
             self.counters.prefilled += span.count if span.count > 1 else 0
         self.counters.steps += 1
-        ready = [(r, int(e)) for (r, s), e in zip(spans, ends, strict=True) if s.start + s.count == len(r.ids)]
+        ready = [
+            (r, int(e)) for (r, s), e in zip(spans, ends, strict=True) if s.start + s.count == len(r.ids)
+        ]
         return self._sample([r for r, _ in ready], hidden[[e for _, e in ready]]) if ready else []
 
     def _sample(self, requests: Sequence[_Request], hidden: Tensor) -> list[tuple[_Request, int, float]]:

@@ -54,12 +54,14 @@ class PackedAttention:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A block with what every layer needs of it: flat gather indices and the mask [S, tiles, 1, Q, TILE]."""
+    """A block with what every layer needs of it: flat gather indices, and the mask [S, tiles - first, Q, TILE] of
+    the tiles from `first` on, before which every query sees every key."""
 
     rows: Tensor
     valid: Tensor
     keys: Tensor
     hidden: Tensor
+    first: int
     shape: tuple[int, int, int]
 
     @classmethod
@@ -68,10 +70,11 @@ class _Plan:
         tiles = block.keys.shape[1] // TILE
         valid = block.queries >= 0
         position = block.starts[:, None] + torch.arange(queries)
-        slot = torch.arange(tiles * TILE).view(1, tiles, 1, TILE)
+        first = int(block.starts.min()) // TILE
+        slot = torch.arange(first * TILE, tiles * TILE).view(1, tiles - first, 1, TILE)
         hidden = slot > position[:, None, :, None]
         return cls(
-            block.queries.clamp(min=0).reshape(-1), valid.reshape(-1), block.keys.reshape(-1), hidden,
+            block.queries.clamp(min=0).reshape(-1), valid.reshape(-1), block.keys.reshape(-1), hidden, first,
             (segments, queries, tiles),
         )  # fmt: skip
 
@@ -96,12 +99,12 @@ class _Plan:
         rows = x.index_select(0, self.keys).view(segments, tiles, TILE, kv_heads, d)
         return rows.permute(0, 3, 1, 2, 4).contiguous()
 
-    def weights(self, q: Tensor, k: Tensor, scale: float, groups: int) -> tuple[Tensor, Tensor]:
+    def weights(self, q: Tensor, k: Tensor, groups: int) -> tuple[Tensor, Tensor]:
         """Unnormalized attention [S, kv, tiles, groups * Q, TILE] and the row sums [S, kv, groups * Q, 1],
-        fp32."""
-        scores = torch.matmul(q, k.transpose(-1, -2)).float().mul_(scale)
+        fp32, of queries that are scaled already."""
+        scores = torch.matmul(q, k.transpose(-1, -2)).float()
         segments, queries, tiles = self.shape
-        view = scores.view(segments, -1, tiles, groups, queries, TILE)
+        view = scores.view(segments, -1, tiles, groups, queries, TILE)[:, :, self.first :]
         view.masked_fill_(self.hidden[:, None, :, None], float("-inf"))
         weights = scores.sub_(scores.amax(dim=(2, 4), keepdim=True)).exp_()
         return weights, add_tiles(weights.sum(-1, keepdim=True))
@@ -110,10 +113,10 @@ class _Plan:
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, plans: Sequence[_Plan]) -> Tensor:
-        heads, kv_heads, d = q.shape[1], k.shape[1], q.shape[2]
-        out = q.new_zeros(q.shape)
+        heads, kv_heads = q.shape[1], k.shape[1]
+        out, scaled = torch.empty_like(q), q * q.shape[2] ** -0.5
         for plan in plans:
-            weights, total = plan.weights(plan.folded(q, kv_heads), plan.tiled(k), d**-0.5, heads // kv_heads)
+            weights, total = plan.weights(plan.folded(scaled, kv_heads), plan.tiled(k), heads // kv_heads)
             mixed = add_tiles(torch.matmul(weights.to(v.dtype), plan.tiled(v)).float()) / total
             out.index_copy_(0, plan.rows[plan.valid], plan.unfolded(mixed.to(q.dtype), heads))
         ctx.save_for_backward(q, k, v, out)
@@ -123,20 +126,22 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         q, k, v, out = ctx.saved_tensors
-        heads, kv_heads, d = q.shape[1], k.shape[1], q.shape[2]
-        grad = grads[0].view(q.shape)
-        dq, dk, dv = torch.zeros_like(q), torch.zeros(k.shape), torch.zeros(v.shape)
+        heads, kv_heads, scale = q.shape[1], k.shape[1], q.shape[2] ** -0.5
+        grad, scaled = grads[0].view(q.shape), q * scale
+        inner = (grad.float() * out.float()).sum(-1, keepdim=True)
+        dq, dk, dv = torch.empty_like(q), torch.zeros(k.shape), torch.zeros(v.shape)
         for plan in ctx.plans:
             segments, queries, _ = plan.shape
-            fq, fk, fv = plan.folded(q, kv_heads), plan.tiled(k), plan.tiled(v)
-            weights, total = plan.weights(fq, fk, d**-0.5, heads // kv_heads)
+            fq, fk, fv = plan.folded(scaled, kv_heads), plan.tiled(k), plan.tiled(v)
+            weights, total = plan.weights(fq, fk, heads // kv_heads)
             p = weights.div_(total.unsqueeze(2))
             # A padded query repeats a real row; its incoming gradient must not be counted again.
             keep = plan.valid.view(segments, 1, 1, 1, queries).expand(-1, -1, -1, heads // kv_heads, -1)
-            fg = plan.folded(grad, kv_heads) * keep.reshape(segments, 1, 1, -1, 1)
-            inner = (fg.float() * plan.folded(out, kv_heads).float()).sum(-1, keepdim=True)
-            ds = torch.matmul(fg, fv.transpose(-1, -2)).float().sub_(inner).mul_(p).mul_(d**-0.5).to(q.dtype)
-            gq = add_tiles(torch.matmul(ds, fk).float())
+            keep = keep.reshape(segments, 1, 1, -1, 1)
+            fg = plan.folded(grad, kv_heads) * keep
+            less = plan.folded(inner, kv_heads) * keep
+            ds = torch.matmul(fg, fv.transpose(-1, -2)).float().sub_(less).mul_(p).to(q.dtype)
+            gq = add_tiles(torch.matmul(ds, fk).float()).mul_(scale)
             dq.index_copy_(0, plan.rows[plan.valid], plan.unfolded(gq.to(q.dtype), heads))
             _scatter(dk, plan, torch.matmul(ds.transpose(-1, -2), fq))
             _scatter(dv, plan, torch.matmul(p.to(v.dtype).transpose(-1, -2), fg.to(v.dtype)))

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from burnish.model.config import ModelConfig
+from burnish.model.operators import rms_norm, split_rotated, swiglu
 
 
 class Attend(Protocol):
@@ -66,12 +67,11 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
         c = self.config
-        mixed = self.qkv(normalize(x, self.attention_norm, c.rms_eps)).view(-1, c.heads + 2 * c.kv_heads, c.head_dim)
-        rotated = rotate(mixed[:, : c.heads + c.kv_heads], *rotation)
-        q, k = rotated[:, : c.heads], rotated[:, c.heads :]
-        x = x + self.output(attend(self.index, q, k, mixed[:, c.heads + c.kv_heads :]))
-        gate, up = self.gate_up(normalize(x, self.mlp_norm, c.rms_eps)).chunk(2, dim=-1)
-        return x + self.down(F.silu(gate) * up)
+        mixed = self.qkv(rms_norm(x, self.attention_norm, c.rms_eps))
+        q, k, v = split_rotated(mixed.view(len(x), -1, c.head_dim), *rotation, c.heads, c.kv_heads)
+        x = x + self.output(attend(self.index, q, k, v))
+        fused = self.gate_up(rms_norm(x, self.mlp_norm, c.rms_eps))
+        return x + self.down(swiglu(fused))
 
 
 class Transformer(nn.Module):
@@ -94,7 +94,7 @@ class Transformer(nn.Module):
         rotation = self.rotation(positions)
         for layer in self.layers:
             x = layer(x, rotation, attend)
-        return normalize(x, self.norm, self.config.rms_eps)
+        return rms_norm(x, self.norm, self.config.rms_eps)
 
     def rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines [T, 1, head_dim / 2], always fp32: bf16 angles would blur far positions."""
@@ -110,15 +110,3 @@ class Transformer(nn.Module):
 
     def linears(self) -> list[Linear]:
         return [m for m in self.modules() if isinstance(m, Linear)]
-
-
-def normalize(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """RMSNorm (Zhang & Sennrich 2019) over the last axis, in fp32, rounded before the gain as Llama does."""
-    wide = x.float()
-    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary positions (Su et al. 2021), halves convention. `x` [T, n, d]; `cos`, `sin` [T, 1, d/2] fp32."""
-    first, second = x.float().chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)

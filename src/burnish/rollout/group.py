@@ -46,7 +46,9 @@ class Roller:
             try:
                 session = await domain.open(task)
             except InfrastructureError as failure:
-                trajectory = Trajectory(id, task, lineage=dict(lineage), status=Status("invalid", str(failure)))
+                trajectory = Trajectory(
+                    id, task, lineage=dict(lineage), status=Status("invalid", str(failure))
+                )
                 trajectory.score = await score(trajectory, Evidence(), domain)
                 return self._done(trajectory)
             try:

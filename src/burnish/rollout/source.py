@@ -32,8 +32,11 @@ class LiveSource:
     async def batches(self, policy: Policy, start: int) -> AsyncIterator[tuple[int, list[Group]]]:
         for step in range(start, self.steps):
             lineage = {"step": step}
-            yield step, await self.roller.groups(
-                policy, self.draw(step), self.size, derive(self.seed, "rollout", step), lineage
+            yield (
+                step,
+                await self.roller.groups(
+                    policy, self.draw(step), self.size, derive(self.seed, "rollout", step), lineage
+                ),
             )
 
     def draw(self, step: int) -> list[Task]:

@@ -95,7 +95,9 @@ class Journal:
 def rollout_figures(groups: Sequence[Group]) -> dict[str, float]:
     """Means over the valid trajectories of a step: reward, success, costs an episode, and shares of endings."""
     everyone = [t for g in groups for t in g.trajectories]
-    valid = [t for t in everyone if t.status is not None and t.status.kind != "invalid" and t.score is not None]
+    valid = [
+        t for t in everyone if t.status is not None and t.status.kind != "invalid" and t.score is not None
+    ]
     figures = {"trajectories": float(len(everyone)), "invalid": float(len(everyone) - len(valid))}
     if valid:
         figures["reward"] = _mean([t.reward or 0.0 for t in valid])

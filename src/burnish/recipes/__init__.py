@@ -1,0 +1,1 @@
+"""Recipes: experiments as Python that constructs real objects. `quickstart` comes first."""
