@@ -33,8 +33,8 @@ MODEL = Path(__file__).parents[1] / "models" / "smollm2-135m-instruct"
 
 @dataclass(frozen=True)
 class Shape:
-    """`prompts` of up to `prompt_tokens` tokens, `members` conversations on each, of `turns` turns that sample
-    up to `output_tokens` each, with up to `observed_tokens` between them; an engine of `slots`, which
+    """`prompts` of up to `prompt_tokens` tokens, `members` conversations on each, of `turns` turns that
+    sample up to `output_tokens` each, with up to `observed_tokens` between them; an engine of `slots`, which
     computes `chunk` prompt tokens a step at most."""
 
     prompts: int = 8

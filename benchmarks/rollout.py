@@ -35,7 +35,8 @@ def main() -> None:
     elif trl is None:
         print(HOW)
     print(json.dumps({
-        "benchmark": "rollout", **described(workload), "burnish": burnish, "trl": trl, "versions": versions, "ratio": ratio,
+        "benchmark": "rollout", **described(workload), "burnish": burnish, "trl": trl,
+        "versions": versions, "ratio": ratio,
     }))  # fmt: skip
 
 

@@ -45,8 +45,8 @@ def main() -> None:
     elif trl is None:
         print(HOW)
     print(json.dumps({
-        "benchmark": "train_step", **described(workload), "burnish": burnish, "trl": trl, "versions": versions, "ratio": ratio,
-        "update_ratio": update_ratio,
+        "benchmark": "train_step", **described(workload), "burnish": burnish, "trl": trl,
+        "versions": versions, "ratio": ratio, "update_ratio": update_ratio,
     }))  # fmt: skip
 
 

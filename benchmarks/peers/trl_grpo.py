@@ -65,7 +65,8 @@ def main() -> None:
     count, size, steps = len(workload["prompts"]), workload["size"], workload["steps"]
     with tempfile.TemporaryDirectory() as directory:
         config = trl.GRPOConfig(
-            output_dir=directory, use_cpu=True, bf16=workload["peer_dtype"] == "float32", model_init_kwargs={"dtype": workload["peer_dtype"]},
+            output_dir=directory, use_cpu=True, bf16=workload["peer_dtype"] == "float32",
+            model_init_kwargs={"dtype": workload["peer_dtype"]},
             per_device_train_batch_size=workload["micro_batch"],
             gradient_accumulation_steps=count * size // workload["micro_batch"],
             num_generations=size, max_completion_length=workload["max_tokens"], temperature=1.0,
