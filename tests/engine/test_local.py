@@ -31,7 +31,8 @@ def weights(seed: int = 0) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     with torch.device("meta"):
         shapes = Transformer(CONFIG).state_dict()
-    return {name: (0.2 * torch.randn(t.shape, generator=generator)).bfloat16() for name, t in shapes.items()}
+    made = {name: (0.2 * torch.randn(t.shape, generator=generator)).bfloat16() for name, t in shapes.items()}
+    return made | {"head.weight": made["embedding"]}
 
 
 async def opened(**options: Any) -> LocalEngine:
