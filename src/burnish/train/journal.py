@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from burnish.evaluate.summary import solved
 from burnish.interfaces import Algorithm, Learner, Source
 from burnish.observe.progress import LiveView
 from burnish.store.files import from_json, to_json
@@ -101,7 +102,7 @@ def rollout_figures(groups: Sequence[Group]) -> dict[str, float]:
     figures = {"trajectories": float(len(everyone)), "invalid": float(len(everyone) - len(valid))}
     if valid:
         figures["reward"] = _mean([t.reward or 0.0 for t in valid])
-        figures["success"] = _mean([float((t.reward or 0.0) >= 1.0) for t in valid])
+        figures["success"] = _mean([float(bool(solved(t))) for t in valid])
         figures["truncated"] = _mean([float(_ending(t) == "truncated") for t in valid])
         for name in ("turns", "tokens", "tool_calls", "tool_errors", "timeouts"):
             figures[name] = _mean([t.costs.get(name, 0.0) for t in valid])

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from burnish.interfaces import Algorithm
 from burnish.model.attention import PackedAttention
+from burnish.model.memory import keep_freed_memory
 from burnish.model.transformer import Transformer
 from burnish.model.weights import load_model, save_model
 from burnish.train.logprobs import token_logprobs
@@ -59,6 +60,7 @@ class LocalLearner:
     when an algorithm needs it."""
 
     def __init__(self, directory: Path, optimization: Optimization, reference: Path | None = None) -> None:
+        keep_freed_memory()
         self.optimization = optimization
         self.source = directory
         self.model = load_model(directory, torch.bfloat16)
@@ -69,12 +71,12 @@ class LocalLearner:
         nn.init.zeros_(self.value_head.bias)
         self.steps = 0
         parameters = dict(self.model.named_parameters())
-        self._compute = {name: p for name, p in parameters.items()}
+        self._compute = parameters
         exact = load_model(directory, torch.float32).state_dict()
         self._masters = {name: exact[name].clone() for name in self._compute}
         self._grads = {name: torch.zeros_like(m) for name, m in self._masters.items()}
         for name, parameter in self._compute.items():
-            parameter.register_post_accumulate_grad_hook(self._accumulator(name))
+            parameter.register_post_accumulate_grad_hook(self._accumulator(name))  # type: ignore[no-untyped-call]
         self.optimizer = torch.optim.AdamW(
             [
                 {"params": list(self._masters.values()), "lr": optimization.rate},
