@@ -36,7 +36,10 @@ def turn(
 
 
 def trajectory_of(turns: Sequence[Turn], tail: Sequence[int] = (), reward: float = 1.0) -> Trajectory:
+    """Turns in the order of time that they are given in."""
     task = Task("t", "files", (), (), Budget(), {}, {})
+    for index, node in enumerate(turns):
+        node.after = index - 1 if index else None
     status = Status("truncated", "turns") if tail else Status("completed")
     return Trajectory("t", task, list(turns), tuple(tail), status=status, score=Score(reward))
 
@@ -68,8 +71,9 @@ def trained_tokens(trajectory: Trajectory) -> list[tuple[list[int], int, float]]
     return found
 
 
-def plain_logprob(model: Transformer, context: Sequence[int], token: int, temperature: float) -> Tensor:
-    """One sequence, one forward, no packing: log pi(token | context)."""
+def plain_logprobs(model: Transformer, trajectory: Trajectory) -> list[Tensor]:
+    """log pi(token | context) of each trainable token that has a context, in storage order: one forward for
+    each turn, over its whole path."""
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         groups = q.shape[1] // k.shape[1]
@@ -79,5 +83,13 @@ def plain_logprob(model: Transformer, context: Sequence[int], token: int, temper
         weights = scores.masked_fill(future, float("-inf")).softmax(-1)
         return torch.einsum("hqk,khd->qhd", weights, v).flatten(1)
 
-    hidden = model(torch.tensor(context), torch.arange(len(context)), attend)
-    return torch.log_softmax(model.logits(hidden[-1:]).float() / temperature, -1)[0, token]
+    found = []
+    for index, node in enumerate(trajectory.turns):
+        path = trajectory.path_ids(index)
+        logits = model.logits(model(torch.tensor(path), torch.arange(len(path)), attend)).float()
+        every = torch.log_softmax(logits / (node.sampling.temperature or 1.0), -1)
+        first = len(path) - len(node.output_ids)
+        for place, chosen in enumerate(node.trainable, first):
+            if chosen and place:
+                found.append(every[place - 1, path[place]])
+    return found
