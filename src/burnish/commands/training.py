@@ -159,7 +159,7 @@ def _line_in(path: Path, error: Exception) -> str:
         return f" line {error.lineno}"
     trace, line = error.__traceback__, ""
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path):
+        if Path(trace.tb_frame.f_code.co_filename) == path.absolute():
             line = f" line {trace.tb_lineno}"
         trace = trace.tb_next
     return line
