@@ -238,12 +238,13 @@ def run_in_sandbox(
     command: Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND...")] = None,
     wall: Annotated[float, typer.Option(help="Seconds.")] = 10.0,
     memory: Annotated[int, typer.Option(help="MiB.")] = 512,
+    stdin: Annotated[bool, typer.Option("--stdin", help="Pass standard input on.")] = False,
     json: Json = False,
 ) -> None:
     """Run a command in an empty sandbox; print its output, how it ended, and what it used."""
     from burnish.commands.machine import sandbox_run
 
-    raise typer.Exit(sandbox_run(command or [], wall, memory, json))
+    raise typer.Exit(sandbox_run(command or [], wall, memory, stdin, json))
 
 
 @log.command("verify")
@@ -310,8 +311,3 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def _fail(message: str, code: int) -> int:
     print(message if code == 130 else f"burnish: {message}", file=sys.stderr)
     return code
-
-
-def script() -> None:
-    """The installed command."""
-    sys.exit(main())

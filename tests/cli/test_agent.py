@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import json
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -95,6 +97,17 @@ def test_changes_are_written_back_only_when_asked(
     assert (work / "run.sh").stat().st_mode & 0o777 == 0o755
     assert tree(work / ".git") == {"config": b"mine\n"}
     assert burnish("log", "verify", "log.jsonl").code == 0
+
+
+@pytest.mark.parametrize(("typed", "kept"), [("y", "one\nthree\n"), ("", "one\ntwo\n")])
+def test_apply_asks(
+    burnish: Burnish, tiny: Path, work: Path, monkeypatch: pytest.MonkeyPatch, typed: str, kept: str
+) -> None:
+    script(monkeypatch, tiny, *STEPS)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(builtins, "input", lambda prompt: typed)
+    assert burnish("agent", tiny, "change a.txt", "--workdir", work, "--apply").code == 0
+    assert (work / "a.txt").read_text() == kept
 
 
 def test_a_limit_is_no_answer(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import io
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from burnish import __version__
+from burnish.commands import conversation, output
 from burnish.store.run import RunDirectory
 from tests.cli.conftest import Burnish
 from tests.model.test_prepare import as_gguf
@@ -112,6 +114,23 @@ def test_chat_in_a_terminal(burnish: Burnish, tiny: Path, monkeypatch: pytest.Mo
     assert next(typed, None) is None
 
 
+def test_an_answer_can_be_stopped(burnish: Burnish, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = iter(["Hello.", "Go on.", "/quit"])
+    stops = iter([True])
+
+    def say(text: str = "", end: str = "\n") -> None:
+        if next(stops, False):
+            signal.raise_signal(signal.SIGINT)
+        output.say(text, end)
+
+    monkeypatch.setattr(conversation, "say", say)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(builtins, "input", lambda prompt: next(typed))
+    done = burnish("chat", tiny, "--max-tokens", 40)
+    assert done.code == 0 and done.out.count(" (stopped)\n") == 1
+    assert done.out.split(" (stopped)\n")[1].strip()
+
+
 def test_domains(burnish: Burnish) -> None:
     assert len(burnish("domains", "list", "--json").data["domains"]) == 10
     assert "database" in burnish("domains", "list").out
@@ -135,7 +154,7 @@ def test_sandbox_run(burnish: Burnish, monkeypatch: pytest.MonkeyPatch) -> None:
             return False
 
     monkeypatch.setattr(sys, "stdin", Piped())
-    done = burnish("sandbox", "run", "--json", "--", "sh", "-c", "cat; printf '\\033[2J'; exit 3")
+    done = burnish("sandbox", "run", "--stdin", "--json", "--", "sh", "-c", "cat; printf '\\033[2J'; exit 3")
     assert done.code == 3 and done.data["stdout"] == "piped\x1b[2J" and done.data["reason"] is None
     told = burnish("sandbox", "run", "--wall", 0.2, "--", "sh", "-c", "printf 'a\\033[2Jb\\n'; sleep 60")
     assert told.code == 1 and told.out == "a\\x1b[2Jb\n" and "ended by the sandbox: wall" in told.err

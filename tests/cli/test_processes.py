@@ -15,7 +15,7 @@ import pytest
 from burnish.store.run import RunDirectory
 from tests.cli.conftest import Burnish, recipe_file
 
-COMMAND = [sys.executable, "-c", "from burnish.cli import script; script()"]
+COMMAND = [sys.executable, "-m", "burnish"]
 
 
 def started(*arguments: object) -> subprocess.Popen[str]:

@@ -72,7 +72,9 @@ def test_a_model_that_is_missing(burnish: Burnish, place: Path) -> None:
     done = burnish("train", recipe_file(place / "small.py", Path("nowhere")))
     assert done.code == 2 and "nowhere" in done.err and not (place / "runs").exists()
     done = burnish("eval", "nowhere")
-    assert done.code == 2 and "a GGUF file" in done.err
+    assert done.code == 2 and "a GGUF file" in done.err and "Did you mean" not in done.err
+    (place / "runs" / "nowhere").mkdir(parents=True)
+    assert "Did you mean runs/nowhere?" in burnish("eval", "nowhere").err
 
 
 def test_a_truncated_checkpoint(burnish: Burnish, copied: Path) -> None:

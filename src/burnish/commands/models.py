@@ -50,7 +50,7 @@ def find_model(text: str) -> FoundModel:
     """Raises UsageError where there is none, and where files are missing, damaged or of an unknown kind."""
     path = Path(text)
     if text == SMOLLM2 and not path.exists():
-        found = FoundModel(SMOLLM2, base_model(Path("models") / SMOLLM2), 0, Rollouts())
+        found = FoundModel(SMOLLM2, prepared(Path("models") / SMOLLM2), 0, Rollouts())
     elif path.is_file():
         found = FoundModel(path.stem, _imported(path), 0, Rollouts())
     elif (path / "recipe.json").is_file():
@@ -58,9 +58,17 @@ def find_model(text: str) -> FoundModel:
     elif path.is_dir():
         found = _of_directory(path)
     else:
-        raise UsageError(f"{text}: no such model. A model is {FORMS}.")
+        meant = f" Did you mean {Path('runs') / text}?" if (Path("runs") / text).is_dir() else ""
+        raise UsageError(f"{text}: no such model.{meant} A model is {FORMS}.")
     load_config(found.path)
     return found
+
+
+def prepared(path: Path) -> Path:
+    """`path`, made from the packaged model where it is that one and not there yet."""
+    if path.name == SMOLLM2 and not path.exists():
+        note(f"preparing {path} from its package, once")
+    return base_model(path)
 
 
 def _of_run(path: Path) -> FoundModel:

@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from burnish import recipes
+from burnish.commands.models import prepared
 from burnish.commands.output import Stopped, emit, say
 from burnish.domains.catalogue import all_domains
 from burnish.model.renderer import Renderer
 from burnish.model.weights import load_config
 from burnish.observe.progress import LiveView
 from burnish.recipes.results import closing_lines, write_results
-from burnish.recipes.road import Road, base_model, chosen_domains, execute
+from burnish.recipes.road import Road, chosen_domains, execute
 from burnish.recipes.settings import from_json, override, to_json
 from burnish.sandbox.local import LocalSandboxes
 from burnish.sandbox.probe import require
@@ -65,7 +66,7 @@ def report(path: Path, as_json: bool) -> None:
 def check(road: Road) -> None:
     """Raises BurnishError for a model or a domain that the recipe cannot be run with, and where it needs
     sandboxes and this machine has none."""
-    base = base_model(road.model)
+    base = prepared(road.model)
     load_config(base)
     Renderer.from_directory(base)
     domains = chosen_domains(road.domains, LocalSandboxes())
