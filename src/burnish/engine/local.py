@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +23,7 @@ from torch import Tensor
 from burnish.engine.attention import CachedAttention, Span
 from burnish.engine.cache import Slot, SlotCache
 from burnish.engine.sampler import child_seed, draw, log_probabilities, uniform
+from burnish.model.compute import compute_thread
 from burnish.model.config import ModelConfig
 from burnish.model.transformer import Transformer
 from burnish.types import Completion, InfrastructureError, Sampling, StopReason, UsageError
@@ -65,14 +65,16 @@ class LocalEngine:
     counters: EngineCounters = field(default_factory=EngineCounters)
 
     def __post_init__(self) -> None:
+        self._thread = compute_thread()
         with torch.device("meta"):
             model = Transformer(self.config)
         self.model = model.to(self.dtype).to_empty(device="cpu").requires_grad_(False)
+        if self.config.tie_embeddings:  # `to_empty` makes two tensors of a shared one
+            self.model.head.weight = self.model.embedding
         self.cache = SlotCache(self.config, self.slots, self.context, self.dtype)
         self.version: int | None = None
         self._waiting: deque[_Request] = deque()
         self._running: list[_Request] = []
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
         self._loop: asyncio.Task[None] | None = None
         self._gate = asyncio.Lock()
         self._closed = False
@@ -128,7 +130,6 @@ class LocalEngine:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)
         self._fail(InfrastructureError("the engine was closed while this request ran"))
-        self._thread.shutdown()
 
     def _check(self, prompt_ids: Sequence[int], sampling: Sampling) -> None:
         if self.version is None or self._closed:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from burnish.model.compute import compute_thread
 from burnish.model.config import ModelConfig
 from burnish.model.gguf import GGUF, Floats
 from burnish.model.renderer import Renderer
@@ -74,6 +75,7 @@ def import_model(
     the same source and is whole, nothing is done; when it is damaged it is made again. Raises UsageError for
     a source that cannot be read, for a tokenizer without a chat template, and for a `target` that holds
     something else."""
+    compute_thread()
     source, target = Path(source).resolve(), Path(target).resolve()
     if source.is_dir():
         dtype = dtype or stored_dtype(source)

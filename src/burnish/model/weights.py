@@ -23,6 +23,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from burnish.model.compute import compute_thread
 from burnish.model.config import ModelConfig
 from burnish.model.template import read_json
 from burnish.model.transformer import Transformer
@@ -106,6 +107,7 @@ def load_config(directory: Path) -> ModelConfig:
 def load_model(directory: Path, dtype: torch.dtype = torch.bfloat16) -> Transformer:
     """The model of a Hugging Face directory (one file or sharded), its parameters in `dtype` on the CPU.
     Raises UsageError, naming file and tensor, for anything missing, cut short, unknown or misshapen."""
+    compute_thread()
     directory = Path(directory)
     config = load_config(directory)
     files = _files(directory)

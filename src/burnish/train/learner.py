@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from burnish.interfaces import Algorithm
 from burnish.model.attention import PackedAttention
-from burnish.model.memory import keep_freed_memory
+from burnish.model.compute import compute_thread, computed
 from burnish.model.transformer import Transformer
 from burnish.model.weights import load_model, save_model
 from burnish.train.logprobs import token_logprobs
@@ -34,9 +34,9 @@ HEADS_FILE = "heads.safetensors"
 @dataclass(frozen=True, slots=True)
 class Optimization:
     """How one update is made of the groups it is given. `rate` is AdamW's peak learning rate, reached after
-    `warmup` optimizer steps; `value_rate` the value head's. The groups are split into `minibatches` optimizer
-    steps, `epochs` times over; `max_kl` (nats a token, estimated) ends an update early. `micro_batch` bounds
-    the stored tokens that are computed at once."""
+    `warmup` optimizer steps; `value_rate` the value head's, whose gradient is its own and is not clipped. The
+    groups are split into `minibatches` optimizer steps, `epochs` times over; `max_kl` (nats a token,
+    estimated) ends an update early. `micro_batch` bounds the stored tokens that are computed at once."""
 
     rate: float = 1e-5
     value_rate: float = 1e-3
@@ -60,7 +60,7 @@ class LocalLearner:
     when an algorithm needs it."""
 
     def __init__(self, directory: Path, optimization: Optimization, reference: Path | None = None) -> None:
-        keep_freed_memory()
+        compute_thread()
         self.optimization = optimization
         self.source = directory
         self.model = load_model(directory, torch.bfloat16)
@@ -98,12 +98,15 @@ class LocalLearner:
 
     # --- what the algorithm needs to know ---------------------------------------------------------------
 
-    @torch.no_grad()
     def annotate(self, groups: Sequence[Group], needs: Sequence[str]) -> None:
         """Builds samples and adds the columns `reference` and `values` (with `tail_value` [1], the value of
         the state that a truncated episode was left in)."""
         for group in groups:
             build_samples(group)
+        computed(self._annotate, groups, needs)
+
+    @torch.no_grad()
+    def _annotate(self, groups: Sequence[Group], needs: Sequence[str]) -> None:
         unknown = set(needs) - {"reference", "values"}
         if unknown:
             raise UsageError(f"the learner cannot annotate {sorted(unknown)}; it knows reference and values")
@@ -144,6 +147,9 @@ class LocalLearner:
     def update(self, groups: Sequence[Group], algorithm: Algorithm) -> dict[str, float]:
         """Optimizer steps over the groups. Returns means over all trainable tokens of what the loss reports,
         and `gradient_norm`, `rate`, `optimizer_steps`. An update without a trainable token does nothing."""
+        return computed(self._update, groups, algorithm)
+
+    def _update(self, groups: Sequence[Group], algorithm: Algorithm) -> dict[str, float]:
         o = self.optimization
         useful = [g for g in groups if any(s.columns["trainable"].any() for s in g.samples)]
         sums: dict[str, list[float]] = {}
