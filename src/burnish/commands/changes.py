@@ -137,8 +137,8 @@ def _file_diff(path: str, old: bytes | None, new: bytes | None) -> str:
     except UnicodeDecodeError:
         what = "added" if old is None else "removed" if new is None else "changed"
         return f"binary file {path} {what}\n"
-    names = ["/dev/null" if content is None else side + path for side, content in (("a/", old), ("b/", new))]
-    lines = list(difflib.unified_diff(texts[0], texts[1], *names))
+    before, after = ("/dev/null" if c is None else side + path for side, c in (("a/", old), ("b/", new)))
+    lines = list(difflib.unified_diff(texts[0], texts[1], before, after))
     if not lines:
         return f"empty file {path} {'added' if old is None else 'removed'}\n"
     return "".join(
