@@ -39,9 +39,7 @@ class Sandbox(Protocol):
     """An isolated workspace that can run commands. One instance is one workspace; `close` is idempotent and
     leaves no process, mount or file behind. Paths are relative to the workspace and cannot leave it."""
 
-    async def run(
-        self, argv: Sequence[str], stdin: bytes = b"", limits: Limits | None = None
-    ) -> Result: ...
+    async def run(self, argv: Sequence[str], stdin: bytes = b"", limits: Limits | None = None) -> Result: ...
 
     async def read(self, path: str, max_bytes: int = 1 << 20) -> bytes:
         """Raises FileNotFoundError, or PermissionError for anything but a regular file in the workspace."""
