@@ -9,13 +9,13 @@ quickstart: .venv/ready
 	$(BIN)/burnish train quickstart --run runs/quickstart
 
 test: .venv/tests
-	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/ruff check src tests benchmarks && $(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
 
 # Formats and sorts what `make test` checks.
 check: .venv/tests
-	$(BIN)/ruff check --fix . && $(BIN)/ruff format . && $(BIN)/mypy
+	$(BIN)/ruff check --fix src tests benchmarks && $(BIN)/ruff format src tests benchmarks && $(BIN)/mypy
 
 .venv/ready: pyproject.toml setup/environment.sh
 	sh setup/environment.sh "$(PYTHON)"

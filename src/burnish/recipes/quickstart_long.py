@@ -1,0 +1,19 @@
+"""Quickstart, longer: the same road with more reinforcement, within an hour on two cores.
+
+What this file is: the recipe whose results over three seeds are kept in `benchmarks/results/`.
+What it is not: another method. It differs from `quickstart` in the number of steps and the size of the suite.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from burnish.evaluate.suite import Suite
+from burnish.recipes import quickstart
+
+recipe = replace(
+    quickstart.recipe,
+    name="quickstart-long",
+    rollouts=replace(quickstart.recipe.rollouts, steps=50),
+    suite=Suite(per_domain=30),
+)
