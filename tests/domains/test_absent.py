@@ -65,7 +65,7 @@ async def test_answers() -> None:
 async def test_the_search() -> None:
     world = SearchWorld(SETUP)
     assert (await world.act(ToolCall("search", {"text": "anna0"}))).content.split("\n") == [
-        "x0 | Anna0 | lamp", "x2 | Anna0 | lamp", "x4 | Anna0 | lamp",
+        f"id: x{i}, buyer: Anna0, item: lamp" for i in (0, 2, 4)
     ]  # fmt: skip
     assert (await world.act(ToolCall("search", {"text": "lamp"}))).content.endswith("\nmore not shown")
     # Neither a part of a value nor a field that results do not show is found.

@@ -1,7 +1,8 @@
 """Domain 8, absent: searches that find nothing in about half of the tasks, where saying so is right.
 
-What this file is: templates in which the answer is there or is missing at a step: no such record, no record
-that fits, no related record, or an empty field; and the world that is searched.
+What this file is: templates in which the answer is there or is missing: no such record, no record with a
+value, or an empty field; and the world that is searched. Each way to look has two train templates and a
+held-out one, which asks in other words for other kinds of record.
 What it is not: neither answer can be guessed. A task is solved only by an agent that made the look-ups which
 decide it.
 """
@@ -14,7 +15,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from burnish.domains.records import Kind, facts, records, states, value
+from burnish.domains.records import Kind, facts, records, states
 from burnish.domains.toolkit import BaseDomain, Drawn, Template, words
 from burnish.interfaces import OracleScript
 from burnish.tools.tool import ToolFailure, tool, tools_of
@@ -42,7 +43,7 @@ class SearchWorld(World):
         hits = [row for row in self._rows if text.casefold() in (row[f].casefold() for f in self._shown)]
         if not hits:
             return "0 results"
-        lines = [" | ".join(row[field] for field in self._shown) for row in hits[:MAX_ROWS]]
+        lines = [", ".join(f"{field}: {row[field]}" for field in self._shown) for row in hits[:MAX_ROWS]]
         return "\n".join(lines + ["more not shown"] * (len(hits) > MAX_ROWS))
 
     @tool
@@ -60,21 +61,16 @@ class SearchWorld(World):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a structure draws. `looks` are the oracle's calls; `needs` are the look-ups that decide the task,
-    in groups of which one member is enough; `gold` is None where nothing is to be found."""
+    """What a structure draws. `looks` are the oracle's calls, each of which is needed to decide the task;
+    `gold` is None where nothing is to be found."""
 
     words: Mapping[str, str]
     looks: tuple[tuple[str, str], ...]
-    needs: tuple[tuple[str, ...], ...]
     gold: str | None
 
 
 Rows = list[dict[str, str]]
 Structure = Callable[[Random, Kind, Rows, bool], Case]
-
-
-def _search(*texts: str) -> tuple[str, ...]:
-    return tuple(f"search {text.casefold()}" for text in texts)
 
 
 def by_name(rng: Random, kind: Kind, rows: Rows, there: bool) -> Case:
@@ -83,8 +79,7 @@ def by_name(rng: Random, kind: Kind, rows: Rows, there: bool) -> Case:
     if not there:
         rows.remove(row)
     name = row[kind.name]
-    words = {"name": name, "field": field}
-    return Case(words, (("search", name),), (_search(name),), row[field] if there else None)
+    return Case({"name": name, "field": field}, (("search", name),), row[field] if there else None)
 
 
 def by_value(rng: Random, kind: Kind, rows: Rows, there: bool) -> Case:
@@ -92,90 +87,17 @@ def by_value(rng: Random, kind: Kind, rows: Rows, there: bool) -> Case:
     field, row = rng.choice(kind.fields[:2]), rows[0]
     if not there:
         rows.remove(row)
-    words = {"field": field, "value": row[field]}
-    return Case(words, (("search", row[field]),), (_search(row[field]),), row[kind.name] if there else None)
-
-
-def both(rng: Random, kind: Kind, rows: Rows, there: bool) -> Case:
-    """among the records with one value, that with another → its name; or none fits."""
-    (one, two), row = rng.sample(kind.fields[:2], 2), rows[0]
-    wanted = row[two]
-    rows[1][one] = row[one]
-    rows[2][two] = wanted
-    if not there:
-        row[two] = value(rng, two, [r[two] for r in rows])
-    words = {"field": one, "value": row[one], "field2": two, "value2": wanted}
-    return Case(
-        words, (("search", row[one]),), (_search(row[one], wanted),), row[kind.name] if there else None
-    )
-
-
-def id_of_both(rng: Random, kind: Kind, rows: Rows, there: bool) -> Case:
-    """as `both`, but the id is asked."""
-    case = both(rng, kind, rows, there)
-    return Case(case.words, case.looks, case.needs, rows[0]["id"] if there else None)
+    words = {"label": kind.name, "field": field, "value": row[field]}
+    return Case(words, (("search", row[field]),), row[kind.name] if there else None)
 
 
 def hidden(rng: Random, kind: Kind, rows: Rows, there: bool) -> Case:
-    """the record with a name → its id → its hidden field, which no search shows; or an empty field."""
-    return _opened(kind, rows, Case({}, (("search", rows[0][kind.name]),), (), None), there, kind.name)
-
-
-def related(rng: Random, kind: Kind, rows: Rows, there: bool) -> Case:
-    """the record with a name → its first field → the other record with the same → its name; or no other."""
-    link, row, other = kind.fields[0], rows[0], rows[1]
-    if there:
-        other[link] = row[link]
-    words = {"name": row[kind.name], "link": link}
-    looks = (("search", row[kind.name]), ("search", row[link]))
-    return Case(words, looks, (_search(row[link]),), other[kind.name] if there else None)
-
-
-def related_shown(rng: Random, kind: Kind, rows: Rows, there: bool) -> Case:
-    """as `related`, but the other's second field is asked."""
-    case = related(rng, kind, rows, there)
-    field = kind.fields[1]
-    return Case({**case.words, "field": field}, case.looks, case.needs, rows[1][field] if there else None)
-
-
-def related_hidden(rng: Random, kind: Kind, rows: Rows, there: bool) -> Case:
-    """as `related`, then the other's record → its hidden field; or no other, or an empty field."""
-    missing = not there and rng.random() < 0.5
-    case = related(rng, kind, rows, not missing)
-    words = {**case.words, "hidden": kind.fields[2]}
-    if missing:
-        return Case(words, case.looks, case.needs, None)
-    return _opened(kind, rows, Case(words, case.looks, case.needs, None), there, None, 1)
-
-
-def both_hidden(rng: Random, kind: Kind, rows: Rows, there: bool) -> Case:
-    """as `both`, then the record → its hidden field; or none fits, or an empty field."""
-    missing = not there and rng.random() < 0.5
-    case = both(rng, kind, rows, not missing)
-    words = {**case.words, "hidden": kind.fields[2]}
-    if missing:
-        return Case(words, case.looks, case.needs, None)
-    return _opened(kind, rows, Case(words, case.looks, case.needs, None), there, None)
-
-
-def value_hidden(rng: Random, kind: Kind, rows: Rows, there: bool) -> Case:
-    """the record with a value → its id → its hidden field; or no record, or an empty field."""
-    missing = not there and rng.random() < 0.5
-    case = by_value(rng, kind, rows, not missing)
-    words = {**case.words, "hidden": kind.fields[2]}
-    if missing:
-        return Case(words, case.looks, case.needs, None)
-    return _opened(kind, rows, Case(words, case.looks, case.needs, None), there, None)
-
-
-def _opened(kind: Kind, rows: Rows, case: Case, there: bool, name: str | None, at: int = 0) -> Case:
-    """`case`, then the record of row `at` is read for the field that searches do not show."""
-    row, field = rows[at], kind.fields[2]
-    words = dict(case.words) if name is None else {"name": row[name], "field": field}
+    """the record with a name → its id → its field that no search shows; or that field is empty."""
+    field, row = kind.fields[2], rows[0]
     if not there:
         row[field] = ""
-    looks = (*case.looks, ("get", row["id"]))
-    return Case(words, looks, (*case.needs, (f"get {row['id']}",)), row[field] or None)
+    looks = (("search", row[kind.name]), ("get", row["id"]))
+    return Case({"name": row[kind.name], "field": field}, looks, row[field] or None)
 
 
 KINDS: Mapping[Split, tuple[Kind, ...]] = {
@@ -194,81 +116,57 @@ KINDS: Mapping[Split, tuple[Kind, ...]] = {
 }
 
 
-def _drawn(structure: Structure, split: Split, wordings: tuple[str, ...], rng: Random) -> Drawn:
+def _drawn(structure: Structure, split: Split, wording: str, rng: Random) -> Drawn:
     kind = rng.choice(KINDS[split])
     rows = [
         {"id": f"x{number}", **row}
-        for number, row in zip(rng.sample(range(100, 999), 6), records(rng, kind, 6), strict=True)
+        for number, row in zip(rng.sample(range(100, 999), 4), records(rng, kind, 4), strict=True)
     ]
     case = structure(rng, kind, rows, rng.random() < 0.5)
     rng.shuffle(rows)
     shown = [kind.name, *kind.fields[:2]]
     rng.shuffle(shown)
-    nouns = {"one": kind.one, "many": kind.many, "label": kind.name}
-    question = rng.choice(wordings).format(**nouns, **case.words)
-    secret = {
-        "gold": case.gold,
-        "looks": [list(x) for x in case.looks],
-        "needs": [list(x) for x in case.needs],
-    }
+    secret = {"gold": case.gold, "looks": [list(look) for look in case.looks]}
     setup = {"rows": rows, "fields": [kind.name, *kind.fields], "shown": ["id", *shown]}
-    return Drawn(f"{question} If there is none, answer: {NOTHING}.", setup, secret)
+    prompt = f"{wording.format(**case.words)} If there is none, answer: {NOTHING}."
+    return Drawn(prompt, setup, secret)
 
 
-_WORDINGS: tuple[tuple[Structure, Split, tuple[str, ...]], ...] = (
-    (by_name, "train", (
-        "What is the {field} of the {one} {name}?",
-        "Search for the {one} {name} and give its {field}.",
+_WORDINGS: tuple[tuple[Structure, tuple[str, str, str]], ...] = (
+    (by_name, (
+        "What is the {field} of {name}?",
+        "Give the {field} of {name}.",
+        "Tell me the {field} of {name}.",
     )),
-    (by_value, "train", (
-        "Which {one} has the {field} {value}? Give the {label}.",
-        "Give the {label} of the {one} with {field} {value}.",
+    (by_value, (
+        "Which {label} has the {field} {value}?",
+        "Give the {label} with the {field} {value}.",
+        "Tell me which {label} has the {field} {value}.",
     )),
-    (both, "train", (
-        "Which {one} with {field} {value} has {field2} {value2}? Give the {label}.",
-        "Give the {label} of the {one} with {field} {value} and {field2} {value2}.",
-    )),
-    (id_of_both, "train", (
-        "Is there any {one} with {field} {value} and {field2} {value2}? Give its id.",
-        "Give the id of the {one} whose {field} is {value} and whose {field2} is {value2}.",
-    )),
-    (hidden, "train", (
-        "Which {field} does the record of the {one} {name} hold?",
-        "Read the record of the {one} {name} and give the {field}.",
-    )),
-    (related, "train", (
-        "Which other {one} has the same {link} as {name}? Give the {label}.",
-        "Take the {link} of the {one} {name}. Give the {label} of another {one} with that {link}.",
-    )),
-    (related_shown, "heldout", (
-        "Look for a second {one} that shares its {link} with {name} and tell me its {field}.",
-        "Tell me the {field} of the {one}, besides {name}, that has {name}'s {link}.",
-    )),
-    (related_hidden, "heldout", (
-        "A {one} other than {name} may have the same {link}. Tell me the {hidden} in its record.",
-        "Look for one more {one} with the {link} of {name}. Its record's {hidden}?",
-    )),
-    (both_hidden, "heldout", (
-        "I want the {hidden} from the record of the {one} with {field2} {value2} and {field} {value}.",
-        "Look for {value} together with {value2} and tell me the {hidden} in that record.",
-    )),
-    (value_hidden, "heldout", (
-        "I want the {hidden} from the record of the {one} that has {value} as {field}.",
-        "Look for {value} among the {many} and tell me the {hidden} in that record.",
+    (hidden, (
+        "Read the record of {name} and give the {field}.",
+        "Which {field} is in the record of {name}?",
+        "Give the {field} that is in the record of {name}.",
     )),
 )  # fmt: skip
+_NUMBERS: tuple[tuple[str, Split], ...] = (("", "train"), ("-2", "train"), ("-3", "heldout"))
 
 
 class Absent(BaseDomain):
-    """Three calls are enough; five are allowed."""
+    """Two calls are enough; four are allowed."""
 
     name = "absent"
     title = "Say so when nothing is found"
-    budget = Budget(turns=6, tokens=320, tool_calls=5)
+    budget = Budget(turns=5, tokens=240, tool_calls=4)
     tools = tools_of(SearchWorld)
     templates = tuple(
-        Template(structure.__name__.replace("_", "-"), split, partial(_drawn, structure, split, wordings))
-        for structure, split, wordings in _WORDINGS
+        Template(
+            f"{structure.__name__.replace('_', '-')}{number}",
+            split,
+            partial(_drawn, structure, split, wording),
+        )
+        for structure, wordings in _WORDINGS
+        for (number, split), wording in zip(_NUMBERS, wordings, strict=True)
     )
 
     async def open(self, task: Task) -> SearchWorld:
@@ -276,7 +174,7 @@ class Absent(BaseDomain):
 
     def verify(self, task: Task, answer: str, evidence: Evidence, trajectory: Trajectory) -> float:
         gold, looked, question = task.secret["gold"], evidence.state["looked"], task.prompt[0].content
-        if not all(any(look in looked for look in group) for group in task.secret["needs"]):
+        if not all(f"{name} {text.casefold()}" in looked for name, text in task.secret["looks"]):
             return 0.0
         if gold is None:
             return float(says_nothing(answer, [*facts(task.setup["rows"])], question))
