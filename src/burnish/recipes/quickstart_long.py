@@ -1,6 +1,6 @@
 """Quickstart, longer: the same road with more reinforcement, within an hour on two cores.
 
-What this file is: the recipe whose results over three seeds are kept in `benchmarks/results/`.
+What this file is: the recipe for an hour, in which reinforcement has the time that the quickstart lacks.
 What it is not: another method. It differs from `quickstart` in the number of steps and the size of the suite.
 """
 
