@@ -22,8 +22,8 @@ OUTPUTS = ("out.txt", "result.txt", "new.txt", "final.txt", "report.txt")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Which file is meant: the words for it, its path (or paths, with a space between), the tree that it
-    lies in, and the command that finds it."""
+    """Which file is meant: the words for it, its path, the tree that it lies in, and the command that finds
+    it (none where the words are the path)."""
 
     phrase: str
     path: str
@@ -65,6 +65,13 @@ def decoy(rng: Random, lines: Sequence[str]) -> str:
     return text(pick(rng, others, len(others)))
 
 
+def at_path(rng: Random, lines: list[str]) -> Source:
+    """The task names the file itself."""
+    folder, names = rng.choice(FOLDERS), pick(rng, STEMS, 2)
+    paths = [f"{folder}/{name}.txt" for name in names]
+    return Source(paths[0], paths[0], {paths[0]: text(lines), paths[1]: decoy(rng, lines)}, "")
+
+
 def only_file(rng: Random, lines: list[str]) -> Source:
     folder, other = pick(rng, FOLDERS, 2)
     names = pick(rng, STEMS, 2)
@@ -89,29 +96,8 @@ def named_in(rng: Random, lines: list[str]) -> Source:
     return Source(f"the file named in {index}", paths[0], files, f"cat {index}")
 
 
-def both_files(rng: Random, lines: list[str]) -> Source:
-    """Two files that hold the lines between them, the first by name the first of them."""
-    folder, other = pick(rng, FOLDERS, 2)
-    names, half = sorted(pick(rng, STEMS, 2)), len(lines) // 2
-    paths = [f"{folder}/{name}.txt" for name in names]
-    files = {
-        paths[0]: text(lines[:half]),
-        paths[1]: text(lines[half:]),
-        f"{other}/{names[0]}.txt": decoy(rng, lines),
-    }
-    return Source(f"the two files in {folder}", " ".join(paths), files, f"ls {folder}")
-
-
 def ordered(rng: Random, lines: list[str]) -> Operation:
     return Operation("sort {path}", sorted(lines))
-
-
-def unique(rng: Random, lines: list[str]) -> Operation:
-    return Operation("sort -u {path}", sorted(set(lines)))
-
-
-def joined(rng: Random, lines: list[str]) -> Operation:
-    return Operation("cat {path}", lines)
 
 
 def first(rng: Random, lines: list[str]) -> Operation:
@@ -119,39 +105,9 @@ def first(rng: Random, lines: list[str]) -> Operation:
     return Operation(f"head -n {count} {{path}}", lines[:count], {"count": str(count)})
 
 
-def last(rng: Random, lines: list[str]) -> Operation:
-    count = rng.randint(2, 4)
-    return Operation(f"tail -n {count} {{path}}", lines[-count:], {"count": str(count)})
-
-
 def kept(rng: Random, lines: list[str]) -> Operation:
     word = target_of(lines)
     return Operation(f"grep {word} {{path}}", [line for line in lines if word in line], {"word": word})
-
-
-def dropped(rng: Random, lines: list[str]) -> Operation:
-    word = target_of(lines)
-    result = [line for line in lines if word not in line]
-    return Operation(f"grep -v {word} {{path}}", result, {"word": word})
-
-
-def counted(rng: Random, lines: list[str]) -> Operation:
-    word = target_of(lines)
-    result = [str(sum(word in line for line in lines))]
-    return Operation(f"grep -c {word} {{path}}", result, {"word": word})
-
-
-def kept_ordered(rng: Random, lines: list[str]) -> Operation:
-    word = target_of(lines)
-    result = sorted(line for line in lines if word in line)
-    return Operation(f"grep {word} {{path}} | sort", result, {"word": word})
-
-
-def replaced(rng: Random, lines: list[str]) -> Operation:
-    old = target_of(lines)
-    new = rng.choice([state for state in STATES if state != old])
-    result = [line.replace(old, new) for line in lines]
-    return Operation(f"sed s/{old}/{new}/ {{path}}", result, {"old": old, "new": new})
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,43 +121,32 @@ class Pair:
     def __call__(self, rng: Random) -> Draft:
         lines, out = rows(rng), rng.choice(OUTPUTS)
         source, operation = self.source(rng, lines), self.operation(rng, lines)
-        command = operation.command.format(path=source.path)
+        command = f"{operation.command.format(path=source.path)} > {out}"
+        commands = [source.look, command] if source.look else [command]
         return Draft(
             self.wording.format(source=source.phrase, out=out, **operation.words),
             source.files,
-            (("run", {"command": source.look}), ("run", {"command": f"{command} > {out}"})),
+            tuple(("run", {"command": command}) for command in commands),
             goal={**source.files, out: text(operation.result)},
         )
 
 
 TRAIN = {
-    "sort-only": Pair(only_file, ordered, "Sort the lines of {source} and save them in {out}."),
-    "keep-suffix": Pair(by_suffix, kept, "Save the lines of {source} that contain {word} in {out}."),
-    "replace-named": Pair(named_in, replaced, "Replace {old} with {new} in {source}. Save it in {out}."),
+    "sort-path": Pair(at_path, ordered, "Sort the lines of {source} and save them in {out}."),
+    "keep-path": Pair(at_path, kept, "Save the lines of {source} that contain {word} in {out}."),
+    "keep-path-2": Pair(at_path, kept, "Take the lines with {word} from {source} and put them into {out}."),
+    "sort-only": Pair(only_file, ordered, "Sort the lines of {source} into {out}."),
     "first-only": Pair(only_file, first, "Put the first {count} lines of {source} into {out}."),
-    "unique-suffix": Pair(by_suffix, unique, "Sort {source} without repeated lines into {out}."),
-    "last-named": Pair(named_in, last, "Save the last {count} lines of {source} in {out}."),
-    "keep-sort-only": Pair(
-        only_file, kept_ordered, "Take the lines with {word} from {source}, sort them and save them in {out}."
-    ),
-    "count-suffix": Pair(
-        by_suffix, counted, "Count the lines of {source} that contain {word}. Write the number to {out}."
-    ),
-    "join-both": Pair(both_files, joined, "Join {source}, in the order of their names, into {out}."),
-    "drop-named": Pair(named_in, dropped, "Save {source} in {out} without the lines that contain {word}."),
+    "first-only-2": Pair(only_file, first, "Save the first {count} lines of {source} in {out}."),
+    "sort-suffix": Pair(by_suffix, ordered, "Put the lines of {source}, sorted, into {out}."),
+    "keep-suffix": Pair(by_suffix, kept, "Put the lines of {source} that contain {word} into {out}."),
 }
 HELDOUT = {
-    "replace-suffix": Pair(by_suffix, replaced, "Make {out} from {source}, with {new} in place of {old}."),
-    "unique-both": Pair(
-        both_files, unique, "{out} should have the lines of {source}, sorted, without repeats."
+    "keep-only": Pair(only_file, kept, "Write the lines of {source} that contain {word} to {out}."),
+    "first-path": Pair(at_path, first, "Write the first {count} lines of {source} to {out}."),
+    "first-suffix": Pair(
+        by_suffix, first, "Take the first {count} lines of {source} and put them into {out}."
     ),
-    "keep-sort-named": Pair(
-        named_in,
-        kept_ordered,
-        "From {source} take only the lines with {word} and write them, sorted, to {out}.",
-    ),
-    "first-suffix": Pair(by_suffix, first, "I need a file {out} with the first {count} lines of {source}."),
-    "drop-only": Pair(only_file, dropped, "Copy {source} to {out}, but leave out every line with {word}."),
 }
 
 
