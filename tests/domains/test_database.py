@@ -77,7 +77,7 @@ async def test_everything_else_is_refused(sql: str, error: str) -> None:
 
 async def test_answers() -> None:
     database = Database()
-    for task in drawn(database, "forward"):
+    for task in drawn(database, "hop"):
         gold, wrong = task.secret["gold"], task.setup["tables"].values()
         facts = [str(cell) for table in wrong for row in table["rows"] for cell in row]
         other = next(f for f in facts if f != gold and f not in task.prompt[0].content)

@@ -1,23 +1,23 @@
 """Domain 4, database: answer a question from a small SQLite database through a read-only query tool.
 
-What this file is: templates over pairs of tables (a parent and its children) whose answer takes an id looked
-up by name and then a second query by that id; the world that runs the SQL.
+What this file is: templates of three plans (select by a value, count, and a second query by what the first
+one found), each in two train wordings and held-out ones; the world that runs the SQL.
 What it is not: it grades no SQL. Any query that leads to the right answer is right.
 
-Train templates teach the steps (follow a reference forwards, backwards, to a sibling; filter; highest and
-lowest; count); held-out templates chain them otherwise, over other tables, in other words.
+Held-out templates ask in other words, over other tables, also for one plain field by another. The questions
+name the table and the columns.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Any
 
-from burnish.domains.records import states, value, values
+from burnish.domains.records import CODES, POOLS, Kind, kinds, only_one, records, states, value, values
 from burnish.domains.toolkit import BaseDomain, Drawn, Template
 from burnish.interfaces import OracleScript
 from burnish.tools.tool import ToolFailure, tool, tools_of
@@ -25,7 +25,6 @@ from burnish.tools.world import World
 from burnish.types import Budget, Evidence, Split, Task, ToolCall, Trajectory
 
 MAX_ROWS = 4
-MAX_FAMILY = 7
 MAX_STEPS = 200_000  # SQLite virtual machine instructions of one query
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION}
 _FUNCTIONS = {
@@ -107,275 +106,104 @@ def _authorize(action: int, first: str | None, second: str | None, *rest: str | 
     return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A parent table and its children: table, pool of names and text field of each, the children's number."""
-
-    parent: str
-    parents: str
-    parent_name: str
-    parent_field: str
-    child: str
-    children: str
-    child_name: str
-    child_field: str
-    number: str
-
-
-TRAIN_PAIRS = (
-    Pair("team", "teams", "team", "room", "worker", "workers", "person", "city", "score"),
-    Pair("shop", "shops", "shop", "owner", "product", "products", "thing", "color", "price"),
-    Pair("port", "ports", "city", "chief", "crate", "crates", "thing", "status", "weight"),
-    Pair("course", "courses", "subject", "room", "pupil", "pupils", "person", "town", "points"),
-    Pair("farm", "farms", "farm", "lead", "animal", "animals", "animal", "color", "weight"),
-)
-HELDOUT_PAIRS = (
-    Pair("club", "clubs", "club", "gate", "player", "players", "person", "city", "goals"),
-    Pair("hotel", "hotels", "hotel", "chief", "bag", "bags", "thing", "color", "size"),
-    Pair("driver", "drivers", "person", "locker", "parcel", "parcels", "item", "town", "weight"),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Data:
-    """Two drawn tables. Children of parent 0, the one that most structures are about, come first."""
-
-    pair: Pair
-    parents: list[dict[str, Any]]
-    children: list[dict[str, Any]]
-    family: int
-
-    @property
-    def key(self) -> str:
-        return f"{self.pair.parent}_id"
-
-    def kin(self) -> list[dict[str, Any]]:
-        return self.children[: self.family]
-
-
-def _draw(rng: Random, pair: Pair, family: int) -> Data:
-    """Three or four parents; `family` children of the first, and two or three of each other."""
-    count = rng.randint(3, 4)
-    sizes = [family] + [rng.randint(2, 3) for _ in range(count - 1)]
-    ids = rng.sample(range(11, 99), count + sum(sizes))
-    names, infos = values(rng, pair.parent_name, count), values(rng, pair.parent_field, count)
-    parents = [{"id": ids[i], "name": names[i], pair.parent_field: infos[i]} for i in range(count)]
-    total = sum(sizes)
-    owner = [i for i, size in enumerate(sizes) for _ in range(size)]
-    labels = values(rng, pair.child_name, total, names)
-    infos = [value(rng, pair.child_field) for _ in range(total)]
-    # Siblings differ in the text field, so that it tells them apart; cousins may share it.
-    infos[:family] = values(rng, pair.child_field, family)
-    numbers = rng.sample(range(101, 999), total)
-    children = [
-        {
-            "id": ids[count + i],
-            "name": labels[i],
-            f"{pair.parent}_id": ids[owner[i]],
-            pair.child_field: infos[i],
-            pair.number: numbers[i],
-        }
-        for i in range(total)
-    ]
-    return Data(pair, parents, children, family)
+Rows = list[dict[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a structure makes of the data: words for the wording, the queries (`{}` takes the last result),
-    and the answer."""
+    """What a structure makes of a table: words for the wording, the queries (`{}` takes the last result), the
+    answer, and the tables that it adds."""
 
     words: Mapping[str, str]
     queries: tuple[str, ...]
     gold: str
+    more: Mapping[str, Rows] = field(default_factory=dict)
 
 
-def _id_of_parent(d: Data) -> str:
-    return f"SELECT id FROM {d.pair.parents} WHERE name = '{d.parents[0]['name']}'"
+def value_of(rng: Random, kind: Kind, rows: Rows) -> Plan:
+    """the row with a name → its field."""
+    asked, row = rng.choice(kind.fields), rows[0]
+    return _select(kind, row, asked, kind.name)
 
 
-def _key_of_child(d: Data, where: str) -> str:
-    return f"SELECT {d.key} FROM {d.pair.children} {where}"
+def name_of(rng: Random, kind: Kind, rows: Rows) -> Plan:
+    """the row with a value → its name."""
+    by = rng.choice(kind.fields)
+    only_one(rng, rows, 0, by)
+    return _select(kind, rows[0], kind.name, by)
 
 
-def _named(row: Mapping[str, Any]) -> str:
-    return f"WHERE name = '{row['name']}'"
+def field_by_field(rng: Random, kind: Kind, rows: Rows) -> Plan:
+    """the row with a value → another field of it."""
+    asked, by = rng.sample(kind.fields, 2)
+    only_one(rng, rows, 0, by)
+    return _select(kind, rows[0], asked, by)
 
 
-def _top(rng: Random, d: Data, rows: list[dict[str, Any]]) -> tuple[dict[str, Any], str, str]:
-    """The row with the highest or lowest number, the word for it, and the SQL that finds it."""
-    high = rng.random() < 0.5
-    row = (max if high else min)(rows, key=lambda r: int(r[d.pair.number]))
-    order = f"ORDER BY {d.pair.number}{' DESC' if high else ''} LIMIT 1"
-    return row, "highest" if high else "lowest", order
+def _select(kind: Kind, row: Mapping[str, str], asked: str, by: str) -> Plan:
+    words = {"asked": asked, "by": by, "value": row[by]}
+    query = f"SELECT {asked} FROM {kind.many} WHERE {by} = '{row[by]}'"
+    return Plan(words, (query,), row[asked])
 
 
-def forward(rng: Random, d: Data) -> Plan:
-    """child's name → its parent's id → the parent's field."""
-    field = d.pair.parent_field
-    ask = f"SELECT {field} FROM {d.pair.parents} WHERE id = {{}}"
-    words = {"name": d.children[0]["name"], "field": field}
-    return Plan(words, (_key_of_child(d, _named(d.children[0])), ask), d.parents[0][field])
+def count(rng: Random, kind: Kind, rows: Rows) -> Plan:
+    """the rows with a value → how many there are, from two to six of eight."""
+    by = rng.choice([f for f in kind.fields if POOLS[f] != CODES])
+    shared, number = rows[0][by], rng.randint(2, len(rows) - 2)
+    for index, row in enumerate(rows):
+        row[by] = shared if index < number else value(rng, by, [shared])
+    query = f"SELECT COUNT(*) FROM {kind.many} WHERE {by} = '{shared}'"
+    return Plan({"by": by, "value": shared}, (query,), str(number))
 
 
-def reverse(rng: Random, d: Data) -> Plan:
-    """parent's name → its id → the child with that parent and a given text."""
-    field, row = d.pair.child_field, d.children[0]
-    ask = f"SELECT name FROM {d.pair.children} WHERE {d.key} = {{}} AND {field} = '{row[field]}'"
-    words = {"name": d.parents[0]["name"], "field": field, "value": row[field]}
-    return Plan(words, (_id_of_parent(d), ask), row["name"])
-
-
-def field_of(rng: Random, d: Data) -> Plan:
-    """parent's field → its id → the text of the child with a given number."""
-    up, down, row = d.pair.parent_field, d.pair.child_field, d.children[0]
-    first = f"SELECT id FROM {d.pair.parents} WHERE {up} = '{d.parents[0][up]}'"
-    n = row[d.pair.number]
-    ask = f"SELECT {down} FROM {d.pair.children} WHERE {d.key} = {{}} AND {d.pair.number} = {n}"
-    words = {"field": up, "value": d.parents[0][up], "other": down, "n": str(n)}
-    return Plan(words, (first, ask), row[down])
-
-
-def top(rng: Random, d: Data) -> Plan:
-    """parent's name → its id → its child with the highest or lowest number."""
-    row, word, order = _top(rng, d, d.kin())
-    ask = f"SELECT name FROM {d.pair.children} WHERE {d.key} = {{}} {order}"
-    return Plan({"name": d.parents[0]["name"], "most": word}, (_id_of_parent(d), ask), row["name"])
-
-
-def count(rng: Random, d: Data) -> Plan:
-    """parent's name → its id → how many children."""
-    ask = f"SELECT COUNT(*) FROM {d.pair.children} WHERE {d.key} = {{}}"
-    return Plan({"name": d.parents[0]["name"]}, (_id_of_parent(d), ask), str(d.family))
-
-
-def sibling(rng: Random, d: Data) -> Plan:
-    """child's name → its parent's id → the other child with a given text."""
-    field, row = d.pair.child_field, d.children[1]
-    ask = f"SELECT name FROM {d.pair.children} WHERE {d.key} = {{}} AND {field} = '{row[field]}'"
-    words = {"name": d.children[0]["name"], "field": field, "value": row[field]}
-    return Plan(words, (_key_of_child(d, _named(d.children[0])), ask), row["name"])
-
-
-def number_of(rng: Random, d: Data) -> Plan:
-    """parent's name → its id → the number of the child with a given text."""
-    field, row = d.pair.child_field, d.children[0]
-    ask = f"SELECT {d.pair.number} FROM {d.pair.children} WHERE {d.key} = {{}} AND {field} = '{row[field]}'"
-    words = {"name": d.parents[0]["name"], "field": field, "value": row[field]}
-    return Plan(words, (_id_of_parent(d), ask), str(row[d.pair.number]))
-
-
-def top_forward(rng: Random, d: Data) -> Plan:
-    """the child with the highest or lowest number of all → its parent's id → the parent's field."""
-    row, word, order = _top(rng, d, d.children)
-    parent = next(p for p in d.parents if p["id"] == row[d.key])
-    ask = f"SELECT {d.pair.parent_field} FROM {d.pair.parents} WHERE id = {{}}"
-    words = {"most": word, "field": d.pair.parent_field}
-    return Plan(words, (_key_of_child(d, order), ask), parent[d.pair.parent_field])
-
-
-def sibling_count(rng: Random, d: Data) -> Plan:
-    """child's name → its parent's id → how many children."""
-    ask = f"SELECT COUNT(*) FROM {d.pair.children} WHERE {d.key} = {{}}"
-    return Plan(
-        {"name": d.children[0]["name"]}, (_key_of_child(d, _named(d.children[0])), ask), str(d.family)
+def hop(rng: Random, kind: Kind, rows: Rows) -> Plan:
+    """the row with a name → its field → the sign of that in a table of signs."""
+    via = rng.choice([f for f in kind.fields if POOLS[f] != CODES])
+    via_values = list(dict.fromkeys(row[via] for row in rows))
+    codes = values(rng, "shelf", len(via_values))
+    signs = [{via: v, "sign": code} for v, code in zip(via_values, codes, strict=True)]
+    name, seen = rows[0][kind.name], rows[0][via]
+    queries = (
+        f"SELECT {via} FROM {kind.many} WHERE {kind.name} = '{name}'",
+        f"SELECT sign FROM signs WHERE {via} = '{{}}'",
     )
+    gold = next(sign["sign"] for sign in signs if sign[via] == seen)
+    return Plan({"asked": via, "by": kind.name, "value": name}, queries, gold, {"signs": signs})
 
 
-def sibling_top(rng: Random, d: Data) -> Plan:
-    """child's name → its parent's id → the child of that parent with the highest or lowest number."""
-    row, word, order = _top(rng, d, d.kin())
-    other = next(r for r in d.kin() if r is not row)
-    ask = f"SELECT name FROM {d.pair.children} WHERE {d.key} = {{}} {order}"
-    words = {"name": other["name"], "most": word}
-    return Plan(words, (_key_of_child(d, _named(other)), ask), row["name"])
+Structure = Callable[[Random, Kind, Rows], Plan]
 
 
-def field_top(rng: Random, d: Data) -> Plan:
-    """parent's field → its id → the text of its child with the highest or lowest number."""
-    row, word, order = _top(rng, d, d.kin())
-    up, down = d.pair.parent_field, d.pair.child_field
-    first = f"SELECT id FROM {d.pair.parents} WHERE {up} = '{d.parents[0][up]}'"
-    ask = f"SELECT {down} FROM {d.pair.children} WHERE {d.key} = {{}} {order}"
-    words = {"field": up, "value": d.parents[0][up], "other": down, "most": word}
-    return Plan(words, (first, ask), row[down])
-
-
-Structure = Callable[[Random, Data], Plan]
-
-
-def _drawn(structure: Structure, split: Split, wordings: tuple[str, ...], rng: Random) -> Drawn:
-    pair = rng.choice(TRAIN_PAIRS if split == "train" else HELDOUT_PAIRS)
-    data = _draw(
-        rng, pair, rng.randint(2, MAX_FAMILY) if "count" in structure.__name__ else rng.randint(2, 4)
-    )
-    plan = structure(rng, data)
-    tables = {
-        name: _table(rng, rows)
-        for name, rows in ((pair.parents, data.parents), (pair.children, data.children))
-    }
-    schema = ", ".join(f"{name}({', '.join(table['columns'])})" for name, table in tables.items())
-    nouns = {"parent": pair.parent, "child": pair.child, "children": pair.children, "number": pair.number}
-    question = rng.choice(wordings).format(**nouns, **plan.words)
+def _drawn(structure: Structure, split: Split, wording: str, rng: Random) -> Drawn:
+    kind = rng.choice(kinds(split))
+    rows = records(rng, kind, 8)
+    plan = structure(rng, kind, rows)
+    tables = {name: _table(rng, table) for name, table in {kind.many: rows, **plan.more}.items()}
     secret = {"gold": plan.gold, "queries": list(plan.queries)}
-    return Drawn(f"{question} Tables: {schema}.", {"tables": tables}, secret)
+    return Drawn(wording.format(table=kind.many, **plan.words), {"tables": tables}, secret)
 
 
-def _table(rng: Random, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The rows in random order, the columns too, but `id` first."""
-    columns = [column for column in rows[0] if column != "id"]
-    rng.shuffle(columns)
-    columns = ["id", *columns]
+def _table(rng: Random, rows: Rows) -> dict[str, Any]:
+    """The rows and the columns in random order."""
+    columns = rng.sample(list(rows[0]), len(rows[0]))
     order = rng.sample(rows, len(rows))
     return {"columns": columns, "rows": [[row[column] for column in columns] for row in order]}
 
 
-_WORDINGS: tuple[tuple[Structure, Split, tuple[str, ...]], ...] = (
-    (forward, "train", (
-        "What is the {field} of the {parent} that {name} belongs to?",
-        "{name} is one of the {children}. Which {field} does its {parent} have?",
-    )),
-    (reverse, "train", (
-        "Which {child} of the {parent} {name} has {field} {value}?",
-        "Name the {child} with {field} {value} in the {parent} {name}.",
-    )),
-    (field_of, "train", (
-        "A {parent} has {field} {value}. Which {other} does its {child} with {number} {n} have?",
-        "Find the {parent} with {field} {value}: what is the {other} of its {child} with {number} {n}?",
-    )),
-    (top, "train", (
-        "Which {child} of the {parent} {name} has the {most} {number}?",
-        "In the {parent} {name}, who or what has the {most} {number}?",
-    )),
-    (count, "train", (
-        "How many {children} does the {parent} {name} have?",
-        "Count the {children} of the {parent} {name}.",
-    )),
-    (sibling, "train", (
-        "Which {child} is in the same {parent} as {name} and has {field} {value}?",
-        "{name} and another {child} share a {parent}. The other one's {field} is {value}. What is its name?",
-    )),
-    (number_of, "train", (
-        "What {number} does the {child} with {field} {value} of the {parent} {name} have?",
-        "Give the {number} of the {child} in {parent} {name} whose {field} is {value}.",
-    )),
-    (top_forward, "heldout", (
-        "Take the {child} with the {most} {number} of all. Tell me the {field} of its {parent}.",
-        "Of all {children}, one has the {most} {number}. I need its {parent}'s {field}.",
-    )),
-    (sibling_count, "heldout", (
-        "Including {name}, what is the count of {children} in the {parent} of {name}?",
-        "Look at the {parent} of {name}: how many {children} are in it?",
-    )),
-    (sibling_top, "heldout", (
-        "Within the {parent} of {name}, tell me the {child} whose {number} is the {most}.",
-        "Who has the {most} {number} among the {children} in {name}'s {parent}?",
-    )),
-    (field_top, "heldout", (
-        "In the {parent} whose {field} is {value}, one {child} has the {most} {number}. Tell me its {other}.",
-        "One {parent} has {value} as its {field}. Of its {children}, take that with the {most} {number}. "
-        "Its {other}?",
-    )),
+_WORDINGS: tuple[tuple[str, Structure, Split, str], ...] = (
+    ("value", value_of, "train", "What is the {asked} in table {table} where {by} is {value}?"),
+    ("name", name_of, "train", "Find the {asked} in table {table} with {by} {value}."),
+    ("count", count, "train", "How many rows in table {table} where {by} is {value}?"),
+    ("count-2", count, "train", "Count the rows in table {table} with {by} {value}."),
+    ("hop", hop, "train",
+     "What is the {asked} in table {table} where {by} is {value}? Give the sign in table signs of this {asked}."),
+    ("hop-2", hop, "train",
+     "Find the {asked} in table {table} with {by} {value}, then the sign in table signs with this {asked}."),
+    ("value-3", value_of, "heldout", "Give the {asked} in table {table} whose {by} is {value}."),
+    ("field", field_by_field, "heldout", "Look up the {asked} in table {table} that has {by} {value}."),
+    ("count-3", count, "heldout", "Tell me how many rows in table {table} have {by} {value}."),
+    ("hop-3", hop, "heldout",
+     "Look up the {asked} in table {table} with {by} {value} and give the sign in table signs for this {asked}."),
 )  # fmt: skip
 
 
@@ -387,8 +215,8 @@ class Database(BaseDomain):
     budget = Budget(turns=5, tokens=320, tool_calls=4)
     tools = tools_of(DatabaseWorld)
     templates = tuple(
-        Template(structure.__name__.replace("_", "-"), split, partial(_drawn, structure, split, wordings))
-        for structure, split, wordings in _WORDINGS
+        Template(name, split, partial(_drawn, structure, split, wording))
+        for name, structure, split, wording in _WORDINGS
     )
 
     async def open(self, task: Task) -> DatabaseWorld:

@@ -106,6 +106,13 @@ def records(rng: Random, kind: Kind, count: int) -> list[dict[str, str]]:
     return [{field: column[i] for field, column in columns.items()} for i in range(count)]
 
 
+def only_one(rng: Random, rows: list[dict[str, str]], at: int, field: str) -> None:
+    """Makes row `at` the only one with its value of `field`."""
+    for index, row in enumerate(rows):
+        if index != at and row[field] == rows[at][field]:
+            row[field] = value(rng, field, [rows[at][field]])
+
+
 def facts(data: Any) -> list[str]:
     """Every string and number anywhere in plain data, in order, each once: the candidates for an answer."""
     found: dict[str, None] = {}
