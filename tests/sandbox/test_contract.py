@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from burnish.observe.audit import MemoryAudit
 from burnish.sandbox import FakeSandboxes, LocalSandbox, LocalSandboxes
 from burnish.sandbox.fake import FakeSandbox
-from burnish.types import Result
+from burnish.types import Limits, Result
 from tests.sandbox.contract import COMMANDS, SandboxContract
 
 
@@ -45,3 +46,13 @@ class TestLocalSandbox(SandboxContract):
     async def sandbox(self) -> AsyncIterator[LocalSandbox]:
         async with LocalSandboxes() as sandboxes:
             yield await sandboxes.open()
+
+
+async def test_every_command_is_an_event_with_how_it_ended() -> None:
+    audit = MemoryAudit()
+    async with LocalSandboxes(audit=audit) as sandboxes, await sandboxes.open() as sandbox:
+        await sandbox.run(["sh", "-c", "exit 3"])
+        await sandbox.run(["sleep", "30"], limits=Limits(wall_s=0.2))
+    assert {event["kind"] for event in audit.events} == {"code_execution"}
+    assert [(e["data"]["exit"], e["data"]["reason"]) for e in audit.events] == [(3, None), (None, "wall")]
+    assert audit.events[0]["data"]["argv"] == ["sh", "-c", "exit 3"]

@@ -103,7 +103,7 @@ async def _work(
         Budget(turns=request.turns), {}, {},
     )  # fmt: skip
     audit.append("run", {"task": request.text, "model": found.name, "files": len(files)})
-    async with LocalSandboxes(limits=LIMITS) as sandboxes, await sandboxes.open() as sandbox:
+    async with LocalSandboxes(limits=LIMITS, audit=audit) as sandboxes, await sandboxes.open() as sandbox:
         for path, content in files.items():
             await sandbox.write(path, content)
         async with opened(found, 1, request.context) as (engine, renderer):

@@ -110,7 +110,7 @@ class Execution:
         self.road, self.run, self.view = road, run, view
         self.base = base_model(road.model)
         self.renderer = Renderer.from_directory(self.base)
-        self.sandboxes = LocalSandboxes()
+        self.sandboxes = LocalSandboxes(audit=run.audit)
         self.domains = chosen_domains(road.domains, self.sandboxes)
         self.roller = Roller(self.domains, road.rollouts.concurrency, run.audit)
         self.engine = LocalEngine(

@@ -56,7 +56,9 @@ class Roller:
                     policy, session, task, id=id, lineage=lineage, audit=self.audit
                 )
                 try:
-                    trajectory.score = await score(trajectory, await session.evidence(), domain)
+                    evidence = await session.evidence()
+                    trajectory.events.extend(evidence.faults)
+                    trajectory.score = await score(trajectory, evidence, domain)
                 except InfrastructureError as failure:
                     trajectory.status = Status("invalid", str(failure))
                     trajectory.score = await score(trajectory, Evidence(), domain)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
+from burnish.observe.audit import Audit
 from burnish.sandbox import bubblewrap, image, lease, probe, seccomp
 from burnish.sandbox.execution import Execution, Job
 from burnish.sandbox.supervisor import Request, Supervisor
@@ -58,7 +59,9 @@ class LocalSandbox:
         task = asyncio.ensure_future(Execution(self._host.supervisor, self._workspace, job).run())
         self._running.add(task)
         try:
-            return await task
+            result = await task
+            self._log(argv, result)
+            return result
         except asyncio.CancelledError:
             task.cancel()
             await asyncio.wait([task])
@@ -67,6 +70,13 @@ class LocalSandbox:
             raise
         finally:
             self._running.discard(task)
+
+    def _log(self, argv: Sequence[str], result: Result) -> None:
+        if self._owner.audit is not None:
+            self._owner.audit.append("code_execution", {
+                "sandbox": self._slot, "argv": list(argv), "exit": result.exit, "reason": result.reason,
+                "wall_s": round(result.wall_s, 4), "cpu_s": round(result.cpu_s, 4), "dropped": result.dropped,
+            })  # fmt: skip
 
     async def read(self, path: str, max_bytes: int = 1 << 20) -> bytes:
         """As in the interface; and OSError (EFBIG) for a file longer than `max_bytes`."""
@@ -162,7 +172,7 @@ def _check_root(root: Path) -> None:
 class LocalSandboxes:
     """Opens local sandboxes, at most `max_open` at once (more wait). `root` is where workspaces are made; as
     root it must be a directory that every user can enter. `async with`, or `close` when done. What an earlier
-    process left behind when it died is removed on the first `open`.
+    process left behind when it died is removed on the first `open`. With `audit` every command is an event.
 
     Sandboxes belong to the event loop that they were opened in; once that is closed, `open` starts afresh.
     """
@@ -170,6 +180,7 @@ class LocalSandboxes:
     root: Path | None = None
     limits: Limits = field(default_factory=Limits)
     max_open: int = 64
+    audit: Audit | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.max_open <= lease.BLOCK:
