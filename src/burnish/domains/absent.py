@@ -62,8 +62,9 @@ class SearchWorld(World):
 @dataclass(frozen=True, slots=True)
 class Case:
     """What a structure draws. `looks` are the oracle's calls, each of which is needed to decide the task;
-    `gold` is None where nothing is to be found."""
+    `asked` is the field of the answer; `gold` is None where nothing is to be found."""
 
+    asked: str
     words: Mapping[str, str]
     looks: tuple[tuple[str, str], ...]
     gold: str | None
@@ -79,7 +80,7 @@ def by_name(rng: Random, kind: Kind, rows: Rows, there: bool) -> Case:
     if not there:
         rows.remove(row)
     name = row[kind.name]
-    return Case({"name": name, "field": field}, (("search", name),), row[field] if there else None)
+    return Case(field, {"name": name, "field": field}, (("search", name),), row[field] if there else None)
 
 
 def by_value(rng: Random, kind: Kind, rows: Rows, there: bool) -> Case:
@@ -88,7 +89,7 @@ def by_value(rng: Random, kind: Kind, rows: Rows, there: bool) -> Case:
     if not there:
         rows.remove(row)
     words = {"label": kind.name, "field": field, "value": row[field]}
-    return Case(words, (("search", row[field]),), row[kind.name] if there else None)
+    return Case(kind.name, words, (("search", row[field]),), row[kind.name] if there else None)
 
 
 def hidden(rng: Random, kind: Kind, rows: Rows, there: bool) -> Case:
@@ -97,7 +98,7 @@ def hidden(rng: Random, kind: Kind, rows: Rows, there: bool) -> Case:
     if not there:
         row[field] = ""
     looks = (("search", row[kind.name]), ("get", row["id"]))
-    return Case({"name": row[kind.name], "field": field}, looks, row[field] or None)
+    return Case(field, {"name": row[kind.name], "field": field}, looks, row[field] or None)
 
 
 KINDS: Mapping[Split, tuple[Kind, ...]] = {
@@ -126,7 +127,7 @@ def _drawn(structure: Structure, split: Split, wording: str, rng: Random) -> Dra
     rng.shuffle(rows)
     shown = [kind.name, *kind.fields[:2]]
     rng.shuffle(shown)
-    secret = {"gold": case.gold, "looks": [list(look) for look in case.looks]}
+    secret = {"asked": case.asked, "gold": case.gold, "looks": [list(look) for look in case.looks]}
     setup = {"rows": rows, "fields": [kind.name, *kind.fields], "shown": ["id", *shown]}
     prompt = f"{wording.format(**case.words)} If there is none, answer: {NOTHING}."
     return Drawn(prompt, setup, secret)
@@ -141,12 +142,12 @@ _WORDINGS: tuple[tuple[Structure, tuple[str, str, str]], ...] = (
     (by_value, (
         "Which {label} has the {field} {value}?",
         "Give the {label} with the {field} {value}.",
-        "Tell me which {label} has the {field} {value}.",
+        "Tell me the {label} with the {field} {value}.",
     )),
     (hidden, (
-        "Read the record of {name} and give the {field}.",
-        "Which {field} is in the record of {name}?",
-        "Give the {field} that is in the record of {name}.",
+        "Search for {name}, get the id and give the {field}.",
+        "Find {name}, get the id and tell the {field}.",
+        "Search for {name}, get the id and tell me the {field}.",
     )),
 )  # fmt: skip
 _NUMBERS: tuple[tuple[str, Split], ...] = (("", "train"), ("-2", "train"), ("-3", "heldout"))
@@ -183,7 +184,8 @@ class Absent(BaseDomain):
     def oracle(self, task: Task) -> OracleScript:
         for name, text in task.secret["looks"]:
             yield ToolCall(name, {"text" if name == "search" else "id": text})
-        yield task.secret["gold"] or NOTHING
+        gold = task.secret["gold"]
+        yield f"{task.secret['asked']}: {gold}" if gold else NOTHING
 
 
 def _saying(said: tuple[str, ...]) -> bool:

@@ -120,7 +120,7 @@ _TROUBLES = (timeout, limit, refused)
 _WORDINGS: tuple[tuple[str, Split, str], ...] = (
     ("", "train", "Look up the {field} of {name}."),
     ("-2", "train", "What is the {field} of {name}?"),
-    ("-3", "heldout", "Look up {name} and give the {field}."),
+    ("-3", "heldout", "Find the {field} of {name}."),
 )
 
 
@@ -150,4 +150,4 @@ class Faults(BaseDomain):
         if seen.error == "rate_limit":
             yield ToolCall("wait", {"seconds": int(seen.content.split()[-2])})
         seen = yield ToolCall("get", {"key": key, "source": source})
-        yield dict(part.split(": ", 1) for part in seen.content.split(", "))[task.secret["field"]]
+        yield next(part for part in seen.content.split(", ") if part.startswith(f"{task.secret['field']}: "))

@@ -73,7 +73,7 @@ def _drawn(structure: Structure, split: Split, wording: str, rng: Random) -> Dra
     shown = [f for f in fields if f in (by, asked)] + [f for f in fields if f not in (by, asked)][:1]
     rng.shuffle(shown)
     setup = {"rows": [{f: row[f] for f in shown} for row in rows], "fields": shown, "size": size}
-    secret = {"gold": rows[at][asked], "by": f"{by}: {rows[at][by]}"}
+    secret = {"gold": rows[at][asked], "asked": asked, "by": f"{by}: {rows[at][by]}"}
     return Drawn(wording.format(asked=asked, by=by, value=rows[at][by]), setup, secret)
 
 
@@ -114,4 +114,4 @@ class Pages(BaseDomain):
             seen = yield ToolCall("page", {"number": number})
             found = any(task.secret["by"] in line.split(", ") for line in seen.content.split("\n"))
             number += 1
-        yield task.secret["gold"]
+        yield f"{task.secret['asked']}: {task.secret['gold']}"
