@@ -7,14 +7,18 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from burnish.sandbox import probe
 from burnish.sandbox.image import find_bwrap
-from burnish.sandbox.lease import state_directory
+from burnish.sandbox.lease import BLOCK, Lease, state_directory
 from burnish.types import BurnishError
+
+probes = import_module("burnish.sandbox.probe")  # the package has a function of the same name
 
 OPEN = """
 import asyncio
@@ -48,6 +52,35 @@ def test_here_everything_is_there() -> None:
     assert [check.name for check in checks if not check.ok] == []
     assert len({check.name for check in checks}) == len(checks) == 6
     assert all(check.detail and not check.fix for check in checks)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives sandboxes uids of their own")
+def test_two_processes_do_not_end_each_others_probes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The holder of a lease ends every process of its uids whenever one of its sandboxes closes.
+    uids: list[int] = []
+    run = probes._run
+
+    def recorded(command: list[str], uid: int | None = None, *rest: Any) -> Any:
+        uids.extend([] if uid is None else [uid])
+        return run(command, uid, *rest)
+
+    monkeypatch.setattr(probes, "_run", recorded)
+    held = Lease(tmp_path)
+    try:
+        assert held.first_uid is not None
+        assert all(check.ok for check in probe())
+        assert uids and not set(uids) & set(range(held.first_uid, held.first_uid + BLOCK))
+    finally:
+        held.release()
+
+
+def test_a_layer_that_failed_once_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Such a failure may be gone when the layers are tried again for the message.
+    found = iter([[probes.Check("namespaces", False, "went away", "try again")]])
+    monkeypatch.setattr(probes, "probe", lambda: next(found, []))
+    monkeypatch.setattr(probes, "_found", set)
+    with pytest.raises(BurnishError, match=r"namespaces: went away\s+try again"):
+        probes.require()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a root that maps no other uid")

@@ -54,9 +54,12 @@ def kernel() -> tuple[int, ...]:
 
 def require() -> None:
     """Raises BurnishError with every missing layer and its fix; what was found once is not tried again."""
-    if _passed():
+    if os.geteuid() in _found():
         return
     missing = [check for check in probe() if not check.ok and check.fix]
+    if not missing:
+        _found().add(os.geteuid())
+        return
     lines = [f"  {check.name}: {check.detail}\n    {check.fix}" for check in missing]
     raise BurnishError(
         "the local sandbox cannot isolate untrusted programs on this machine, so it runs none:\n"
@@ -67,12 +70,6 @@ def require() -> None:
 @functools.cache
 def _found() -> set[int]:
     return set()
-
-
-def _passed() -> bool:
-    if os.geteuid() not in _found() and all(check.ok for check in probe()):
-        _found().add(os.geteuid())
-    return os.geteuid() in _found()
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -174,12 +171,14 @@ def _inside(argv: list[str]) -> subprocess.CompletedProcess[bytes]:
     """Runs `argv` behind the very walls of a sandbox, on an empty directory."""
     state = lease.state_directory()
     found = image.prepare(state)
-    uid = sum(lease.uid_range()[:1]) if os.geteuid() == 0 else None
     # Bound read-only as a workspace, a directory that is empty and that every user can read.
     empty = state / "empty"
     empty.mkdir(mode=0o755, exist_ok=True)
     filter_fd = os.memfd_create("burnish-seccomp", 0)
     null = os.open(os.devnull, os.O_RDWR)
+    # A lease of our own: whoever holds the block of a uid ends every process of it.
+    held = lease.Lease(None) if os.geteuid() == 0 else None
+    uid = None if held is None else held.first_uid
     try:
         os.write(filter_fd, seccomp.program())
         os.lseek(filter_fd, 0, os.SEEK_SET)
@@ -191,6 +190,8 @@ def _inside(argv: list[str]) -> subprocess.CompletedProcess[bytes]:
     finally:
         os.close(filter_fd)
         os.close(null)
+        if held is not None:
+            held.release()
 
 
 def _run(
