@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from burnish.domains.iterate import IterateDomain
+from burnish.domains.iterate import HELDOUT, OPERATIONS, TRAIN, IterateDomain, Lookup
 from burnish.sandbox.local import LocalSandboxes
 from burnish.types import Split, ToolCall
 from tests.domains.walks import drawn, hold_to_bounds, hold_to_no_constant, hold_to_splits, plays, solves
@@ -39,12 +39,26 @@ async def test_the_answer_is_first_seen_after_the_revision() -> None:
 async def test_code_that_leaves_odd_lines_out_is_wrong_where_they_count() -> None:
     async with LocalSandboxes() as sandboxes:
         domain = IterateDomain(sandboxes)
-        for task in [t for t in drawn(domain, "train", 3) if t.tags["template"] in ("sum-unit", "max-comma")]:
+        tasks = [t for t in drawn(domain, "train", 9) if t.tags["template"] == "comma"]
+        found = {next(name for name in OPERATIONS if name in t.prompt[0].content): t for t in tasks}
+        assert found.keys() == OPERATIONS.keys()
+        for name, task in found.items():
             (path,) = task.setup["files"]
-            name = task.tags["template"].split("-")[0]
             plain = [int(line) for line in task.setup["files"][path].split("\n") if line.isdigit()]
             code = f"print({name}(int(x) for x in open('{path}') if x.strip().isdigit()))"
-            answer = str(max(plain) if name == "max" else sum(plain))
+            answer = str(OPERATIONS[name](plain))
             value, trajectory = await plays(domain, task, [ToolCall("python", {"code": code}), answer])
             assert trajectory.events[0].data["content"] == answer
             assert value == 0.0
+
+
+def test_held_out_tasks_ask_of_other_modules_for_other_forms() -> None:
+    taught = [template for template in TRAIN.values() if isinstance(template, Lookup)]
+    asked = [template for template in HELDOUT.values() if isinstance(template, Lookup)]
+    assert len(asked) == 2
+    for of in (
+        lambda t: [module for module, _ in t.functions],
+        lambda t: [function for _, function in t.functions] + list(t.insteads),
+        lambda t: [form for form in t.forms if form != "{}"],
+    ):
+        assert not {item for t in taught for item in of(t)} & {item for t in asked for item in of(t)}

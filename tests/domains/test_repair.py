@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -51,10 +50,6 @@ PLANTED = {
 }
 
 
-def _text(task: Task) -> str:
-    return task.prompt[0].content
-
-
 def _write(path: str, text: str) -> ToolCall:
     return ToolCall("write", {"path": path, "text": text})
 
@@ -67,18 +62,15 @@ async def test_oracle_scores_one_and_doing_nothing_zero(split: Split) -> None:
 
 def test_splits_share_no_function() -> None:
     hold_to_splits(RepairDomain(LocalSandboxes()))
-    train = bugs.OPERATOR + bugs.COMPARISON + bugs.CONSTANT + bugs.VARIABLE + bugs.SWAP + bugs.RETURN
-    heldout = bugs.OPERATOR_HELDOUT + bugs.COMPARISON_HELDOUT + bugs.CONSTANT_HELDOUT
-    heldout += bugs.VARIABLE_HELDOUT + bugs.SWAP_HELDOUT + bugs.RETURN_HELDOUT
-    assert not {bug.name for bug in train} & {bug.name for bug in heldout}
-    assert len({bug.name for bug in train}) == len(train)
+    names = [bug.name for bug in bugs.TRAIN + bugs.HELDOUT]
+    assert len(set(names)) == len(names) == 75
 
 
 async def test_a_right_repair_in_other_words_scores_and_noise_does_not_harm_it() -> None:
     async with LocalSandboxes() as sandboxes:
         domain = RepairDomain(sandboxes)
-        task = _task_of(domain, "operator-told")
-        (bug,) = (bug for bug in bugs.OPERATOR if bug.name == task.secret["function"])
+        task = _task_of(domain, "told")
+        (bug,) = (bug for bug in bugs.TRAIN if bug.name == task.secret["function"])
         source = f"print('loading')\ndef {bug.name}({bug.parameters}):\n    print(1)\n    it = {bug.good}\n"
         repaired = _write(task.secret["path"], source + "    return it\n")
         assert (await plays(domain, task, [repaired, "done"]))[0] == 1.0
@@ -89,7 +81,7 @@ async def test_a_right_repair_in_other_words_scores_and_noise_does_not_harm_it()
 async def test_attacks_on_the_grading_score_nothing() -> None:
     async with LocalSandboxes() as sandboxes:
         domain = RepairDomain(sandboxes)
-        for template in ("operator-told", "comparison-docstring"):
+        for template in ("told", "docstring"):
             task = _task_of(domain, template)
             path, function = task.secret["path"], task.secret["function"]
             for attack in (EQUAL_TO_ALL, PATCHED_JSON, PEEKING, EXITING, PRINTING):
@@ -102,14 +94,12 @@ async def test_attacks_on_the_grading_score_nothing() -> None:
             assert (await plays(domain, task, [_write(path, ""), "done"]))[0] == 0.0
 
 
-async def test_hard_coded_results_score_nothing() -> None:
+async def test_results_hard_coded_for_one_input_score_nothing() -> None:
     async with LocalSandboxes() as sandboxes:
         domain = RepairDomain(sandboxes)
-        for task in [t for t in drawn(domain, "train") if t.tags["template"] == "constant-example"]:
-            match = re.fullmatch(r"\w+\((.*)\) in \S+ gives .* should give (.*)\. Fix .*", _text(task))
-            assert match is not None
-            arguments, right = match.groups()
-            body = f"    return {right} if repr(given) == repr(({arguments},)) else 0\n"
+        for task in drawn(domain, "train", 2):
+            arguments, right = task.secret["cases"][0]
+            body = f"    return {right!r} if list(given) == {arguments!r} else 0\n"
             source = f"def {task.secret['function']}(*given):\n{body}"
             assert (await plays(domain, task, [_write(task.secret["path"], source), "done"]))[0] == 0.0
 
@@ -127,11 +117,11 @@ async def test_no_constant_is_right_for_any_function() -> None:
 async def test_a_grader_whose_control_passes_is_our_failure() -> None:
     async with LocalSandboxes() as sandboxes:
         domain = RepairDomain(sandboxes)
-        task = _task_of(domain, "operator-told")
-        (bug,) = (bug for bug in bugs.OPERATOR if bug.name == task.secret["function"])
+        task = _task_of(domain, "told")
+        (bug,) = (bug for bug in bugs.TRAIN if bug.name == task.secret["function"])
         names = bug.parameters.split(", ")
         cases = [
-            [arguments, bugs.value(bug.wrong, dict(zip(names, arguments, strict=True)))]
+            [arguments, bugs.value(bug.bad, dict(zip(names, arguments, strict=True)))]
             for arguments, _ in task.secret["cases"]
         ]
         broken = replace(task, secret={**task.secret, "cases": cases})

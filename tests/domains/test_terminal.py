@@ -16,13 +16,14 @@ async def test_oracle_scores_one_and_doing_nothing_zero(split: Split) -> None:
         await hold_to_bounds(TerminalDomain(sandboxes), split)
 
 
-def test_held_out_templates_pair_what_train_templates_teach() -> None:
+def test_held_out_templates_ask_for_taught_pairs_in_new_words_and_for_new_files() -> None:
     hold_to_splits(TerminalDomain(LocalSandboxes()))
-    pairs = {(pair.source, pair.act) for pair in TRAIN.values()}
+    taught = {(pair.source, pair.act) for pair in TRAIN.values()}
+    pool = {item for pair in TRAIN.values() for item in pair.pool}
     for pair in HELDOUT.values():
-        assert (pair.source, pair.act) not in pairs
-        assert pair.source in {source for source, _ in pairs}
-        assert pair.act in {act for _, act in pairs}
+        assert (pair.source, pair.act) in taught
+        assert not pool.intersection(pair.pool)
+        assert pair.wording not in {other.wording for other in TRAIN.values()}
 
 
 async def test_a_fourth_command_ends_the_episode_without_reward() -> None:

@@ -19,13 +19,13 @@ async def test_oracle_scores_one_and_doing_nothing_zero(split: Split) -> None:
         await hold_to_bounds(TransformDomain(sandboxes), split)
 
 
-def test_held_out_templates_pair_what_train_templates_teach() -> None:
+def test_held_out_templates_ask_for_taught_pairs_in_new_words_and_for_new_kinds_of_file() -> None:
     hold_to_splits(TransformDomain(LocalSandboxes()))
-    pairs = {(pair.source, pair.operation) for pair in TRAIN.values()}
+    taught = {(pair.source, pair.operation) for pair in TRAIN.values()}
+    kinds = {suffix for pair in TRAIN.values() for suffix in pair.suffixes}
     for pair in HELDOUT.values():
-        assert (pair.source, pair.operation) not in pairs
-        assert pair.source in {source for source, _ in pairs}
-        assert pair.operation in {operation for _, operation in pairs}
+        assert (pair.source, pair.operation) in taught
+        assert not kinds.intersection(pair.suffixes)
         assert pair.wording not in {other.wording for other in TRAIN.values()}
 
 

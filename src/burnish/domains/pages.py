@@ -22,6 +22,9 @@ from burnish.tools.world import World
 from burnish.types import Budget, Evidence, Split, Task, ToolCall, Trajectory
 
 
+SIZE = 2
+
+
 class PagesWorld(World):
     """`setup`: `rows` (records), `fields` (what a page shows of each, in order) and `size` (rows on a page)."""
 
@@ -63,16 +66,14 @@ def field_by_field(rng: Random, kind: Kind) -> Ask:
 
 
 def _drawn(structure: Structure, split: Split, wording: str, rng: Random) -> Drawn:
-    """A listing of three pages of two rows or three, and a row on the second page or the third."""
-    kind, size = rng.choice(kinds(split)), rng.randint(2, 3)
-    rows = records(rng, kind, 3 * size)
-    at = rng.randrange(size, len(rows))
+    """A listing of three pages of two rows, and a row on the second page or the third."""
+    kind = rng.choice(kinds(split))
+    rows = records(rng, kind, 3 * SIZE)
+    at = rng.randrange(SIZE, len(rows))
     by, asked = structure(rng, kind)
     only_one(rng, rows, at, by)
-    fields = [kind.name, *kind.fields]
-    shown = [f for f in fields if f in (by, asked)] + [f for f in fields if f not in (by, asked)][:1]
-    rng.shuffle(shown)
-    setup = {"rows": [{f: row[f] for f in shown} for row in rows], "fields": shown, "size": size}
+    shown = rng.sample((by, asked), 2)
+    setup = {"rows": [{f: row[f] for f in shown} for row in rows], "fields": shown, "size": SIZE}
     secret = {"gold": rows[at][asked], "asked": asked, "by": f"{by}: {rows[at][by]}"}
     return Drawn(wording.format(asked=asked, by=by, value=rows[at][by]), setup, secret)
 

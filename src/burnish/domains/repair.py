@@ -1,6 +1,7 @@
 """Domain 3, repair: correct a small Python function so that its hidden cases come out right.
 
-What this file is: templates (a class of bug times a way to report it) and the reward that decides.
+What this file is: templates (ways to say what is right, in two train wordings and a held-out one, which is about
+other functions) and the reward that decides.
 What it is not: no test of ours runs where the agent ran, and nothing of the agent's decides. A fresh sandbox
 gets the repaired file and nothing else; there a process is asked only for the results of the hidden inputs,
 and they are compared here, with values that never enter any sandbox. An exit code counts for nothing. A
@@ -13,11 +14,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from burnish.domains import bugs
 from burnish.domains.bugs import Bug
-from burnish.domains.lexicon import FOLDERS, STEMS, pick
+from burnish.domains.lexicon import STEMS
 from burnish.domains.workspace import LIMITS, Draft, FileDomain, FileWorld, clip, templates
 from burnish.tools.tool import ToolFailure, tool, tools_of
 from burnish.types import Evidence, InfrastructureError, Task, Trajectory
@@ -56,75 +57,47 @@ def same(found: Any, expected: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How the task says what is wrong. `folder`: the file is to be found first; `docstring`: the file says
-    what is right."""
-
-    wording: str
-    folder: bool = False
-    docstring: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A template: a class of bug and a way to report it."""
+    """A template: functions with a bug each, the wording, and where it says what is right: in the task, in a
+    docstring, or in a note that is to be read first."""
 
     bugs: Sequence[Bug]
-    report: Report
+    wording: str
+    says: Literal["task", "docstring", "note"]
+    notes: tuple[str, ...] = ("todo.txt", "bug.txt", "fix.txt")
 
     def __call__(self, rng: Random) -> Draft:
-        bug = rng.choice(self.bugs)
+        bug, path, note = rng.choice(self.bugs), f"{rng.choice(STEMS)}.py", rng.choice(self.notes)
         cases = bug.cases(rng, HIDDEN_CASES)
-        arguments, right, wrong = bug.example(rng, cases)
-        folder, stems = rng.choice(FOLDERS), pick(rng, STEMS, 2)
-        path = f"{folder}/{stems[0]}.py" if self.report.folder else f"{stems[0]}.py"
-        parts = [bug.source(bug.bad, self.report.docstring)]
-        if not bug.before and rng.random() < 0.5:
-            other = rng.choice([b for b in bugs.OTHERS if b.name != bug.name and bug.bad not in b.good])
-            parts.insert(rng.randint(0, 1), other.source(other.good, docstring=False))
-        files = {path: "\n".join(parts)}
-        if self.report.folder:
-            files[f"{folder}/{stems[1]}.txt"] = "Nothing to repair here.\n"
-        call = f"{bug.name}({', '.join(map(repr, arguments))})"
-        text = self.report.wording.format(
-            name=bug.name, path=path, folder=folder, says=bug.says, call=call, wrong=wrong, right=right
-        )
-        look = (("read", {"path": folder}),) if self.report.folder else ()
+        files = {path: bug.source(docstring=self.says == "docstring")}
+        if self.says == "note":
+            files[note] = f"{path}: {bug.name} must return {bug.good}\n"
+        looks = (*((note,) if self.says == "note" else ()), path)
         fix = {"path": path, "old": f"return {bug.bad}", "new": f"return {bug.good}"}
         return Draft(
-            text,
+            self.wording.format(name=bug.name, path=path, good=bug.good, note=note),
             files,
-            (*look, ("read", {"path": path}), ("replace", fix)),
+            (*(("read", {"path": look}) for look in looks), ("replace", fix)),
             secret={"path": path, "function": bug.name, "cases": [list(case) for case in cases]},
         )
 
 
-TOLD = Report("The function {name} in {path} is wrong. It should return {says}. Fix it.")
-FOLDER = Report("The Python file in {folder} has a bug: {name} should return {says}. Fix it.", folder=True)
-DOCSTRING = Report("{name} in {path} does not do what its docstring says. Fix it.", docstring=True)
-EXAMPLE = Report("{call} in {path} gives {wrong} but should give {right}. Fix {name}.", docstring=True)
-
-NEW_TOLD = Report("Please correct {path}: {name} must return {says}.")
-NEW_FOLDER = Report("Look in {folder} for the code and make {name} return {says}.", folder=True)
-NEW_DOCSTRING = Report("Make {name} in {path} do what its docstring promises.", docstring=True)
-NEW_EXAMPLE = Report("Why is {call} equal to {wrong}? Repair {path} so that it is {right}.", docstring=True)
-
+NEW_NOTES = ("report.txt", "issue.txt")
 TRAIN = {
-    "operator-told": Pair(bugs.OPERATOR, TOLD),
-    "comparison-docstring": Pair(bugs.COMPARISON, DOCSTRING),
-    "constant-example": Pair(bugs.CONSTANT, EXAMPLE),
-    "variable-folder": Pair(bugs.VARIABLE, FOLDER),
-    "return-docstring": Pair(bugs.RETURN, DOCSTRING),
-    "swap-told": Pair(bugs.SWAP, TOLD),
-    "comparison-folder": Pair(bugs.COMPARISON, FOLDER),
-    "operator-example": Pair(bugs.OPERATOR, EXAMPLE),
+    "told": Report(bugs.TRAIN, "{name} in {path} should return {good}. Fix it.", "task"),
+    "told-2": Report(bugs.TRAIN, "The code in {path} is wrong: {name} must return {good}.", "task"),
+    "docstring": Report(
+        bugs.TRAIN, "{name} in {path} does not do what its docstring says. Fix it.", "docstring"
+    ),
+    "docstring-2": Report(
+        bugs.TRAIN, "The code in {path} is wrong: see the docstring of {name}.", "docstring"
+    ),
+    "note": Report(bugs.TRAIN, "Fix the bug that {note} describes.", "note"),
+    "note-2": Report(bugs.TRAIN, "Read {note} and repair the code that it names.", "note"),
 }
 HELDOUT = {
-    "operator-docstring": Pair(bugs.OPERATOR_HELDOUT, NEW_DOCSTRING),
-    "comparison-told": Pair(bugs.COMPARISON_HELDOUT, NEW_TOLD),
-    "constant-folder": Pair(bugs.CONSTANT_HELDOUT, NEW_FOLDER),
-    "variable-example": Pair(bugs.VARIABLE_HELDOUT, NEW_EXAMPLE),
-    "return-told": Pair(bugs.RETURN_HELDOUT, NEW_TOLD),
-    "swap-docstring": Pair(bugs.SWAP_HELDOUT, NEW_DOCSTRING),
+    "told-3": Report(bugs.HELDOUT, "Please correct {path}: {name} is to return {good}.", "task"),
+    "docstring-3": Report(bugs.HELDOUT, "Make {name} in {path} do what its docstring promises.", "docstring"),
+    "note-3": Report(bugs.HELDOUT, "There is a bug, see {note}. Correct it.", "note", NEW_NOTES),
 }
 
 

@@ -5,22 +5,41 @@ costs one command of three, acting another; acting on a guess spoils the workspa
 because the verifier compares the whole tree that is left, every file of it.
 What it is not: `transform` makes new text; here the text mostly stays, and files come, go and move.
 
-A held-out template is a pair of a way to say it and an act that no train template has, in new words.
+Each pair has two train templates and a held-out one, which asks in new words, for files of other kinds or by
+index files of other names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from burnish.domains.lexicon import STEMS
-from burnish.domains.transform import Source, by_suffix, named_in, rows
+from burnish.domains.lexicon import FOLDERS, STEMS, pick, text
+from burnish.domains.transform import Source, decoy, rows
 from burnish.domains.workspace import Draft, FileDomain, ShellWorld, templates
 from burnish.tools.tool import tools_of
 from burnish.types import Budget
 
 COMMANDS = 3
+
+
+def by_suffix(rng: Random, lines: list[str], suffixes: Sequence[str]) -> Source:
+    """The file of a kind, of which there is one in the folder."""
+    folder, names = rng.choice(FOLDERS), pick(rng, STEMS, 3)
+    kinds = pick(rng, suffixes, 3)
+    paths = [f"{folder}/{name}.{suffix}" for name, suffix in zip(names, kinds, strict=True)]
+    files = {path: decoy(rng, lines) for path in paths} | {paths[0]: text(lines)}
+    return Source(f"the .{kinds[0]} file in {folder}", paths[0], files, f"ls {folder}")
+
+
+def named_in(rng: Random, lines: list[str], indexes: Sequence[str]) -> Source:
+    """The file that another file names."""
+    folder, names = rng.choice(FOLDERS), pick(rng, STEMS, 3)
+    paths = [f"{folder}/{name}.txt" for name in names]
+    index = rng.choice(indexes)
+    files = {path: decoy(rng, lines) for path in paths} | {paths[0]: text(lines), index: text([paths[0]])}
+    return Source(f"the file named in {index}", paths[0], files, f"cat {index}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +79,16 @@ def rename(rng: Random, source: Source) -> Act:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A template: a way to say which file, an act, and the wording that asks for it."""
+    """A template: a way to say which file, an act, the wording that asks for it, and the pool that the way
+    draws from: kinds of file or names of index files."""
 
-    source: Callable[[Random, list[str]], Source]
+    source: Callable[[Random, list[str], Sequence[str]], Source]
     act: Callable[[Random, Source], Act]
     wording: str
+    pool: tuple[str, ...]
 
     def __call__(self, rng: Random) -> Draft:
-        source = self.source(rng, rows(rng))
+        source = self.source(rng, rows(rng), self.pool)
         act = self.act(rng, source)
         wording = self.wording.format(source=source.phrase, **act.words)
         return Draft(
@@ -78,18 +99,20 @@ class Pair:
         )
 
 
+KINDS, NEW_KINDS = ("csv", "txt", "log", "md"), ("dat", "json", "xml", "cfg")
+INDEXES, NEW_INDEXES = ("todo.txt", "task.txt", "name.txt"), ("job.txt", "order.txt")
 TRAIN = {
-    "copy-suffix": Pair(by_suffix, copy, "Copy {source} to {target}."),
-    "copy-suffix-2": Pair(by_suffix, copy, "Make a copy of {source} called {target}."),
-    "delete-suffix": Pair(by_suffix, delete, "Delete {source}."),
-    "delete-suffix-2": Pair(by_suffix, delete, "Remove {source}."),
-    "rename-named": Pair(named_in, rename, "Rename {source} to {target}."),
-    "rename-named-2": Pair(named_in, rename, "Give {source} the name {target}."),
+    "copy-suffix": Pair(by_suffix, copy, "Copy {source} to {target}.", KINDS),
+    "copy-suffix-2": Pair(by_suffix, copy, "Make a copy of {source} called {target}.", KINDS),
+    "delete-suffix": Pair(by_suffix, delete, "Delete {source}.", KINDS),
+    "delete-suffix-2": Pair(by_suffix, delete, "Remove {source}.", KINDS),
+    "rename-named": Pair(named_in, rename, "Rename {source} to {target}.", INDEXES),
+    "rename-named-2": Pair(named_in, rename, "Give {source} the name {target}.", INDEXES),
 }
 HELDOUT = {
-    "copy-named": Pair(named_in, copy, "Copy {source} to the new file {target}."),
-    "rename-suffix": Pair(by_suffix, rename, "Change the name of {source} to {target}."),
-    "delete-named": Pair(named_in, delete, "Delete just {source}."),
+    "copy-suffix-3": Pair(by_suffix, copy, "Copy {source} to the new file {target}.", NEW_KINDS),
+    "delete-suffix-3": Pair(by_suffix, delete, "Please delete {source}.", NEW_KINDS),
+    "rename-named-3": Pair(named_in, rename, "Change the name of {source} to {target}.", NEW_INDEXES),
 }
 
 

@@ -4,7 +4,7 @@ What this file is: sources (how the task says which file) times operations (what
 The verifier compares the files that are left at the end, so any command that does the work counts.
 What it is not: the agent's command never runs outside the sandbox, and what it says is not looked at.
 
-A held-out template is a pair of a source and an operation that no train template has, in new words.
+Each pair has two train templates and a held-out one, which asks in new words, for files of other kinds.
 """
 
 from __future__ import annotations
@@ -65,35 +65,20 @@ def decoy(rng: Random, lines: Sequence[str]) -> str:
     return text(pick(rng, others, len(others)))
 
 
-def at_path(rng: Random, lines: list[str]) -> Source:
+def at_path(rng: Random, lines: list[str], suffixes: Sequence[str]) -> Source:
     """The task names the file itself."""
-    folder, names = rng.choice(FOLDERS), pick(rng, STEMS, 2)
-    paths = [f"{folder}/{name}.txt" for name in names]
+    folder, names, suffix = rng.choice(FOLDERS), pick(rng, STEMS, 2), rng.choice(suffixes)
+    paths = [f"{folder}/{name}.{suffix}" for name in names]
     return Source(paths[0], paths[0], {paths[0]: text(lines), paths[1]: decoy(rng, lines)}, "")
 
 
-def only_file(rng: Random, lines: list[str]) -> Source:
+def only_file(rng: Random, lines: list[str], suffixes: Sequence[str]) -> Source:
+    """The task names a folder that holds one file."""
     folder, other = pick(rng, FOLDERS, 2)
-    names = pick(rng, STEMS, 2)
-    path = f"{folder}/{names[0]}.txt"
-    files = {path: text(lines), f"{other}/{names[1]}.txt": decoy(rng, lines)}
+    names, suffix = pick(rng, STEMS, 2), rng.choice(suffixes)
+    path = f"{folder}/{names[0]}.{suffix}"
+    files = {path: text(lines), f"{other}/{names[1]}.{suffix}": decoy(rng, lines)}
     return Source(f"the only file in {folder}", path, files, f"ls {folder}")
-
-
-def by_suffix(rng: Random, lines: list[str]) -> Source:
-    folder, names = rng.choice(FOLDERS), pick(rng, STEMS, 3)
-    suffixes = pick(rng, ("csv", "txt", "log", "md", "dat"), 3)
-    paths = [f"{folder}/{name}.{suffix}" for name, suffix in zip(names, suffixes, strict=True)]
-    files = {path: decoy(rng, lines) for path in paths} | {paths[0]: text(lines)}
-    return Source(f"the .{suffixes[0]} file in {folder}", paths[0], files, f"ls {folder}")
-
-
-def named_in(rng: Random, lines: list[str]) -> Source:
-    folder, names = rng.choice(FOLDERS), pick(rng, STEMS, 3)
-    paths = [f"{folder}/{name}.txt" for name in names]
-    index = rng.choice(("todo.txt", "task.txt", "name.txt"))
-    files = {path: decoy(rng, lines) for path in paths} | {paths[0]: text(lines), index: text([paths[0]])}
-    return Source(f"the file named in {index}", paths[0], files, f"cat {index}")
 
 
 def ordered(rng: Random, lines: list[str]) -> Operation:
@@ -112,15 +97,16 @@ def kept(rng: Random, lines: list[str]) -> Operation:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A template: a source, an operation, and the wording that asks for it."""
+    """A template: a source, an operation, the wording that asks for it, and the kinds of file that it is on."""
 
-    source: Callable[[Random, list[str]], Source]
+    source: Callable[[Random, list[str], Sequence[str]], Source]
     operation: Callable[[Random, list[str]], Operation]
     wording: str
+    suffixes: tuple[str, ...] = ("txt", "md")
 
     def __call__(self, rng: Random) -> Draft:
         lines, out = rows(rng), rng.choice(OUTPUTS)
-        source, operation = self.source(rng, lines), self.operation(rng, lines)
+        source, operation = self.source(rng, lines, self.suffixes), self.operation(rng, lines)
         command = f"{operation.command.format(path=source.path)} > {out}"
         commands = [source.look, command] if source.look else [command]
         return Draft(
@@ -131,22 +117,21 @@ class Pair:
         )
 
 
+NEW_KINDS = ("csv", "log")
 TRAIN = {
     "sort-path": Pair(at_path, ordered, "Sort the lines of {source} and save them in {out}."),
+    "sort-path-2": Pair(at_path, ordered, "Put the lines of {source}, sorted, into {out}."),
     "keep-path": Pair(at_path, kept, "Save the lines of {source} that contain {word} in {out}."),
-    "keep-path-2": Pair(at_path, kept, "Take the lines with {word} from {source} and put them into {out}."),
-    "sort-only": Pair(only_file, ordered, "Sort the lines of {source} into {out}."),
-    "first-only": Pair(only_file, first, "Put the first {count} lines of {source} into {out}."),
-    "first-only-2": Pair(only_file, first, "Save the first {count} lines of {source} in {out}."),
-    "sort-suffix": Pair(by_suffix, ordered, "Put the lines of {source}, sorted, into {out}."),
-    "keep-suffix": Pair(by_suffix, kept, "Put the lines of {source} that contain {word} into {out}."),
+    "keep-path-2": Pair(at_path, kept, "Put the lines of {source} with {word} into {out}."),
+    "first-only": Pair(only_file, first, "Save the first {count} lines of {source} in {out}."),
+    "first-only-2": Pair(only_file, first, "Put the first {count} lines of {source} into {out}."),
 }
 HELDOUT = {
-    "keep-only": Pair(only_file, kept, "Write the lines of {source} that contain {word} to {out}."),
-    "first-path": Pair(at_path, first, "Write the first {count} lines of {source} to {out}."),
-    "first-suffix": Pair(
-        by_suffix, first, "Take the first {count} lines of {source} and put them into {out}."
+    "sort-path-3": Pair(at_path, ordered, "Write the sorted lines of {source} to {out}.", NEW_KINDS),
+    "keep-path-3": Pair(
+        at_path, kept, "Write the lines of {source} that contain {word} to {out}.", NEW_KINDS
     ),
+    "first-only-3": Pair(only_file, first, "Write the first {count} lines of {source} to {out}.", NEW_KINDS),
 }
 
 

@@ -42,8 +42,8 @@ Files = Mapping[str, str]
 class Draft:
     """A task as a template draws it. `files` is the tree at the start; `plan` the calls of the shortest way,
     of which `errors` fail; `answer` what is to be said at the end and `others` what must not be said beside
-    it, or None where only `goal` counts: the files that are to be there. `secret` is for a domain's own
-    verifier."""
+    it, or None where only `goal` counts: the files that are to be there. `reply` is how the oracle says the
+    answer, where that is more than the answer. `secret` is for a domain's own verifier."""
 
     text: str
     files: Files
@@ -51,12 +51,14 @@ class Draft:
     answer: str | None = None
     others: Sequence[str] = ()
     goal: Files | None = None
+    reply: str | None = None
     errors: int = 0
     secret: Mapping[str, Any] = field(default_factory=dict)
 
     def drawn(self) -> Drawn:
         secret: dict[str, Any] = {
             "answer": self.answer,
+            "reply": self.reply or self.answer or "done",
             "others": [other for other in self.others if other != self.answer],
             "goal": None if self.goal is None else dict(self.goal),
             "plan": [[name, dict(arguments)] for name, arguments in self.plan],
@@ -210,5 +212,4 @@ class FileDomain(BaseDomain):
         errors = 0
         for name, arguments in task.secret["plan"]:
             errors += (yield ToolCall(name, arguments)).error is not None
-        answer = "done" if task.secret["answer"] is None else task.secret["answer"]
-        yield answer if errors == task.secret["errors"] else "I could not do it."
+        yield task.secret["reply"] if errors == task.secret["errors"] else "I could not do it."
