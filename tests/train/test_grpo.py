@@ -105,18 +105,21 @@ def test_flat_groups_have_no_advantage_and_are_counted() -> None:
     assert running.normalizer(groups) == 16
 
 
-def test_flat_groups_leave_the_update_when_their_gradient_is_nothing() -> None:
+def test_flat_groups_leave_the_update_but_not_the_kl_that_the_controller_sees() -> None:
+    seen = []
     for settings, left in (
         (GRPO(), 4),
-        (GRPO(kl=KL(coefficient=0.1)), 16),
-        (GRPO(entropy_coefficient=0.1), 16),
+        (GRPO(kl=KL(coefficient=0.1)), 4),
+        (GRPO(kl=KL(coefficient=0.1), drop_flat=False), 16),
+        (GRPO(entropy_coefficient=0.1, drop_flat=False), 16),
     ):
         groups = [of_rewards(*[0.3] * 6), of_rewards(0, 1)]
         annotate_randomly(groups, seed=1)
         running = settings.open()
-        running.credit(groups)
+        seen.append(running.credit(groups).get("kl"))
         assert running.normalizer(groups) == left
         assert not groups[0].samples[0].columns["advantages"].any()
+    assert seen[1] == seen[2] is not None
 
 
 def test_a_group_of_one_is_refused_but_not_one_that_failures_made() -> None:
@@ -238,7 +241,7 @@ def kl_only(estimator: Any) -> tuple[float, list[float]]:
     for sample, old, reference in zip(made.samples, (0.5, 0.5), (0.25, 0.8), strict=True):
         annotate(sample, "logprobs", [math.log(old)])
         annotate(sample, "reference", [math.log(reference)])
-    running = GRPO(kl=KL(coefficient=2.0), kl_estimator=estimator).open()
+    running = GRPO(kl=KL(coefficient=2.0), kl_estimator=estimator, drop_flat=False).open()
     running.credit([made])
     new = torch.tensor([0.5, 0.4]).log().requires_grad_()
     loss, metrics = running.loss({"logprobs": new, "entropy": torch.zeros(2)}, batch([made]))

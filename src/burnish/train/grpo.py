@@ -36,8 +36,8 @@ class GRPO:
     `constant`, episodes times `constant_length` tokens (Dr.GRPO).
     `kl` is a loss here, by an estimator whose gradient is right. `overlong_cache` > 0 charges an episode for
     coming within that many tokens of its task's token budget. `turn_scale` multiplies per-turn rewards.
-    `drop_flat`: a group whose rewards are all equal has nothing to teach; with no KL and no entropy term it
-    leaves the update, which saves its computation and keeps it out of the normalizer."""
+    `drop_flat`: a group whose rewards are all equal has no advantage; it leaves the update, with its KL and
+    entropy terms, which saves its computation and keeps it out of the normalizer (DAPO filters so)."""
 
     baseline: Baseline = "mean"
     divide_by_std: bool = False
@@ -102,16 +102,11 @@ class RunningGRPO:
                 value, length = table.get(sample.trajectory, 0.0), max(int(chosen.sum()), 1)
                 sample.columns["advantages"] = np.where(chosen, value, 0.0).astype(np.float32)
                 sample.columns["weight"] = np.where(chosen, 1.0 / length, 0.0).astype(np.float32)
-                if not any(table.values()) and self._drops_flat:
+                if self.settings.drop_flat and not any(table.values()):
                     credit.set_aside(sample)
         lonely = sum(len(table) < 2 for table in tables)
         flat = sum(len(table) >= 2 and not any(table.values()) for table in tables)
         return metrics | {"groups": len(groups), "flat_groups": flat, "lonely_groups": lonely}
-
-    @property
-    def _drops_flat(self) -> bool:
-        s = self.settings
-        return s.drop_flat and s.kl.coefficient == 0 and s.entropy_coefficient == 0
 
     def _advantages(self, group: Group) -> dict[int, float]:
         """Index of each trajectory that counts -> its advantage. Trajectories make the baseline, not samples:
