@@ -49,7 +49,9 @@ def wilson(successes: float, n: int, confidence: float = 0.95) -> Interval | Non
     scale = 1 + z * z / n
     centre = (p + z * z / (2 * n)) / scale
     half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / scale
-    return Interval(max(0.0, centre - half), min(1.0, centre + half))
+    # At the ends the bound is exact, and rounding would leave it a hair off.
+    low = 0.0 if successes == 0 else max(0.0, centre - half)
+    return Interval(low, 1.0 if successes == n else min(1.0, centre + half))
 
 
 def clopper_pearson(successes: int, n: int, confidence: float = 0.95) -> Interval | None:

@@ -171,7 +171,7 @@ class Execution:
     async def warm_up(self) -> Checkpoint:
         w = self.road.warmup
         journal = Journal(
-            self.run, "warmup", 0, w.steps, self.road.checkpoint_every * 10, self.view, keep=False
+            self.run, "warmup", 0, w.steps, self.road.checkpoint_every * 10, self.view, own=False
         )
         kept = self._result(journal)
         if kept is not None:

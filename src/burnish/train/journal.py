@@ -27,8 +27,8 @@ STATE_FILE = "state.json"
 @dataclass(eq=False)
 class Journal:
     """One stage of `steps` steps, the first being step `offset` of the run. A resumable checkpoint is kept
-    every `every` steps, and one without optimizer state, the stage's result, after the last. `keep` says
-    whether trajectories are written."""
+    every `every` steps, and one without optimizer state, the stage's result, after the last. `own` says that the
+    episodes are the model's own: only those are kept, and only their figures shown."""
 
     run: RunDirectory
     stage: str
@@ -36,7 +36,7 @@ class Journal:
     steps: int
     every: int
     view: LiveView
-    keep: bool = True
+    own: bool = True
     _mark: float = field(default_factory=time.monotonic)
 
     def version(self, step: int) -> int:
@@ -48,14 +48,14 @@ class Journal:
         now = time.monotonic()
         row = {"stage": self.stage, **rollout_figures(groups), **metrics, "seconds": now - self._mark}
         self._mark = now
-        if self.keep:
+        if self.own:
             self.run.write_trajectories(self.offset + step, [t for g in groups for t in g.trajectories])
         self.run.record(self.offset + step, row)
         self.run.audit.append("weight_update", {
             "stage": self.stage, "step": self.offset + step, "version": self.version(step + 1),
             "gradient_norm": metrics.get("gradient_norm"), "trajectories": sum(len(g.trajectories) for g in groups),
         })  # fmt: skip
-        shown = ("loss", "success", "reward", "kl", "beta", "tool_errors", "timeouts")
+        shown = ("loss", "success", "reward", "kl", "beta", "tool_errors", "timeouts") if self.own else ("loss",)
         self.view.advance(**{name: row[name] for name in shown if name in row})
 
     def due(self, step: int) -> bool:
