@@ -35,7 +35,7 @@ def test_one_row_is_meant_and_it_is_not_on_the_first_page() -> None:
     for split in SPLITS:
         found = []
         for task in Pages().tasks(split, 5, 60):
-            by, value = task.secret["by"].split(": ")
+            by, value = task.secret["row"].split(", ")[0].split(": ")
             (at,) = [i for i, row in enumerate(task.setup["rows"]) if row[by] == value]
             assert f"{by} {value}" in task.prompt[0].content
             found.append(at // task.setup["size"])

@@ -1,8 +1,8 @@
 """Domain 1, files: find a fact that lies somewhere in a small tree of files, and report it.
 
 What this file is: templates of questions of three plans (follow a file's pointer, search a word, list a folder
-and read the file of a kind), each with its tree, its answer and its shortest way there. Trees hold
-distractors: other files that are named, the same field in files of other kinds, other jobs in the logs.
+and read the file of a name), each with its tree, its answer and its shortest way there. Trees hold
+distractors: other files that are named, the same field in other files, other jobs in the logs.
 What it is not: it changes no file and it runs no command of the agent's; `transform` and `terminal` do.
 
 Each plan has two train templates and a held-out one, which asks in new words for fields, reasons and kinds of
@@ -82,8 +82,8 @@ def stop_reason(rng: Random, wording: str, reasons: Sequence[str]) -> Draft:
     )
 
 
-def person_by_suffix(rng: Random, wording: str, suffixes: Sequence[str]) -> Draft:
-    """list → the file of the asked kind → its line with a person."""
+def person_by_stem(rng: Random, wording: str, suffixes: Sequence[str]) -> Draft:
+    """list → the file of the asked name, whose kind only the list tells → its line with a person."""
     folder, label = rng.choice(FOLDERS), rng.choice(ROLES)
     kinds = pick(rng, suffixes, 3)
     stems, people = pick(rng, STEMS, 3), pick(rng, PEOPLE, 3)
@@ -93,7 +93,7 @@ def person_by_suffix(rng: Random, wording: str, suffixes: Sequence[str]) -> Draf
         for path, person in zip(paths, people, strict=True)
     }
     return Draft(
-        wording.format(suffix=kinds[0], folder=folder, label=label),
+        wording.format(stem=stems[0], folder=folder, label=label),
         files,
         (("list", {"path": folder}), ("read", {"path": paths[0]})),
         people[0],
@@ -119,8 +119,8 @@ TRAIN = {
     "stop-reason-2": Question(
         stop_reason, "Job {job} is in the logs. Give the reason why it stopped.", REASONS
     ),
-    "person": Question(person_by_suffix, "Find the .{suffix} file in {folder}. Who is its {label}?", KINDS),
-    "person-2": Question(person_by_suffix, "Give the {label} of the .{suffix} file in {folder}.", KINDS),
+    "person": Question(person_by_stem, "Find the file called {stem} in {folder}. Who is its {label}?", KINDS),
+    "person-2": Question(person_by_stem, "Give the {label} of the file called {stem} in {folder}.", KINDS),
 }
 HELDOUT = {
     "pointer-3": Question(
@@ -130,7 +130,7 @@ HELDOUT = {
         stop_reason, "Look for job {job} in the logs and tell me why it stopped.", NEW_REASONS
     ),
     "person-3": Question(
-        person_by_suffix, "The folder {folder} has one .{suffix} file. Tell me its {label}.", NEW_KINDS
+        person_by_stem, "The folder {folder} has a file called {stem}. Tell me its {label}.", NEW_KINDS
     ),
 }
 

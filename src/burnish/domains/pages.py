@@ -21,7 +21,6 @@ from burnish.tools.tool import ToolFailure, tool, tools_of
 from burnish.tools.world import World
 from burnish.types import Budget, Evidence, Split, Task, ToolCall, Trajectory
 
-
 SIZE = 2
 
 
@@ -72,9 +71,9 @@ def _drawn(structure: Structure, split: Split, wording: str, rng: Random) -> Dra
     at = rng.randrange(SIZE, len(rows))
     by, asked = structure(rng, kind)
     only_one(rng, rows, at, by)
-    shown = rng.sample((by, asked), 2)
+    shown = [by, asked]
     setup = {"rows": [{f: row[f] for f in shown} for row in rows], "fields": shown, "size": SIZE}
-    secret = {"gold": rows[at][asked], "asked": asked, "by": f"{by}: {rows[at][by]}"}
+    secret = {"gold": rows[at][asked], "row": f"{by}: {rows[at][by]}, {asked}: {rows[at][asked]}"}
     return Drawn(wording.format(asked=asked, by=by, value=rows[at][by]), setup, secret)
 
 
@@ -113,6 +112,6 @@ class Pages(BaseDomain):
         number, found = 1, False
         while not found:
             seen = yield ToolCall("page", {"number": number})
-            found = any(task.secret["by"] in line.split(", ") for line in seen.content.split("\n"))
+            found = task.secret["row"] in seen.content.split("\n")
             number += 1
-        yield f"{task.secret['asked']}: {task.secret['gold']}"
+        yield task.secret["row"]

@@ -1,8 +1,8 @@
 """Domain 9, terminal: find the right file among several and act on it, with at most three commands.
 
-What this file is: ways to say which file is meant (its kind, its name in another file) times acts on it. Looking
-costs one command of three, acting another; acting on a guess spoils the workspace,
-because the verifier compares the whole tree that is left, every file of it.
+What this file is: ways to say which file is meant (its name without the kind, its path in another file) times
+acts on it. Looking costs one command of three, acting another; acting on a guess spoils the workspace, because the
+verifier compares the whole tree that is left, every file of it.
 What it is not: `transform` makes new text; here the text mostly stays, and files come, go and move.
 
 Each pair has two train templates and a held-out one, which asks in new words, for files of other kinds or by
@@ -24,13 +24,13 @@ from burnish.types import Budget
 COMMANDS = 3
 
 
-def by_suffix(rng: Random, lines: list[str], suffixes: Sequence[str]) -> Source:
-    """The file of a kind, of which there is one in the folder."""
+def by_stem(rng: Random, lines: list[str], suffixes: Sequence[str]) -> Source:
+    """The file of a name, whose kind only a look at the folder tells."""
     folder, names = rng.choice(FOLDERS), pick(rng, STEMS, 3)
     kinds = pick(rng, suffixes, 3)
     paths = [f"{folder}/{name}.{suffix}" for name, suffix in zip(names, kinds, strict=True)]
     files = {path: decoy(rng, lines) for path in paths} | {paths[0]: text(lines)}
-    return Source(f"the .{kinds[0]} file in {folder}", paths[0], files, f"ls {folder}")
+    return Source(f"the file called {names[0]} in {folder}", paths[0], files, f"ls {folder}")
 
 
 def named_in(rng: Random, lines: list[str], indexes: Sequence[str]) -> Source:
@@ -102,16 +102,16 @@ class Pair:
 KINDS, NEW_KINDS = ("csv", "txt", "log", "md"), ("dat", "json", "xml", "cfg")
 INDEXES, NEW_INDEXES = ("todo.txt", "task.txt", "name.txt"), ("job.txt", "order.txt")
 TRAIN = {
-    "copy-suffix": Pair(by_suffix, copy, "Copy {source} to {target}.", KINDS),
-    "copy-suffix-2": Pair(by_suffix, copy, "Make a copy of {source} called {target}.", KINDS),
-    "delete-suffix": Pair(by_suffix, delete, "Delete {source}.", KINDS),
-    "delete-suffix-2": Pair(by_suffix, delete, "Remove {source}.", KINDS),
+    "copy-stem": Pair(by_stem, copy, "Copy {source} to {target}.", KINDS),
+    "copy-stem-2": Pair(by_stem, copy, "Make a copy of {source} called {target}.", KINDS),
+    "delete-stem": Pair(by_stem, delete, "Delete {source}.", KINDS),
+    "delete-stem-2": Pair(by_stem, delete, "Remove {source}.", KINDS),
     "rename-named": Pair(named_in, rename, "Rename {source} to {target}.", INDEXES),
     "rename-named-2": Pair(named_in, rename, "Give {source} the name {target}.", INDEXES),
 }
 HELDOUT = {
-    "copy-suffix-3": Pair(by_suffix, copy, "Copy {source} to the new file {target}.", NEW_KINDS),
-    "delete-suffix-3": Pair(by_suffix, delete, "Please delete {source}.", NEW_KINDS),
+    "copy-stem-3": Pair(by_stem, copy, "Copy {source} to the new file {target}.", NEW_KINDS),
+    "delete-stem-3": Pair(by_stem, delete, "Please delete {source}.", NEW_KINDS),
     "rename-named-3": Pair(named_in, rename, "Change the name of {source} to {target}.", NEW_INDEXES),
 }
 

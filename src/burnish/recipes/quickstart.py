@@ -16,7 +16,7 @@ recipe = Road(
     name="quickstart",
     warmup=WarmUp(demonstrations=100, steps=40, batch=10, optimization=Optimization(rate=2e-4, warmup=5)),
     algorithm=GRPO(kl=KL(coefficient=0.01, target=2.0, horizon=200)),
-    optimization=Optimization(rate=3e-5, warmup=2, minibatches=2),
-    rollouts=Rollouts(steps=7, tasks=10, size=8, turn_tokens=72),
+    optimization=Optimization(rate=5e-5, warmup=2, minibatches=2),
+    rollouts=Rollouts(steps=8, tasks=10, size=8, turn_tokens=72),
     suite=Suite(per_domain=20),
 )

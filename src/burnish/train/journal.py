@@ -55,7 +55,9 @@ class Journal:
             "stage": self.stage, "step": self.offset + step, "version": self.version(step + 1),
             "gradient_norm": metrics.get("gradient_norm"), "trajectories": sum(len(g.trajectories) for g in groups),
         })  # fmt: skip
-        shown = ("loss", "success", "reward", "kl", "beta", "tool_errors", "timeouts") if self.own else ("loss",)
+        shown = (
+            ("loss", "success", "reward", "kl", "beta", "tool_errors", "timeouts") if self.own else ("loss",)
+        )
         self.view.advance(**{name: row[name] for name in shown if name in row})
 
     def due(self, step: int) -> bool:
