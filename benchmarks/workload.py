@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -42,6 +42,8 @@ from burnish.types import (
 ROOT = Path(__file__).parents[1]
 MODEL = ROOT / "models" / "smollm2-135m-instruct"
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
+# Read before anything computes: the compute thread leaves the others one thread, and TRL is to have them all.
+THREADS = torch.get_num_threads()
 HOW = "TRL is not here: `make peers` makes its environment, .venv-peers"
 
 
@@ -60,7 +62,7 @@ class Workload:
     micro_batch: int = 8
     rate: float = 1e-6
     peer_dtype: str = "bfloat16"
-    threads: int = field(default_factory=torch.get_num_threads)
+    threads: int = THREADS
 
     @property
     def trajectories(self) -> int:

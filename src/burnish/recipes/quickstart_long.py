@@ -14,6 +14,6 @@ from burnish.recipes import quickstart
 recipe = replace(
     quickstart.recipe,
     name="quickstart-long",
-    rollouts=replace(quickstart.recipe.rollouts, steps=50),
+    rollouts=replace(quickstart.recipe.rollouts, steps=55),
     suite=Suite(per_domain=30),
 )
