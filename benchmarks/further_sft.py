@@ -53,6 +53,7 @@ async def train_on(execution: Execution, warm: Path, seconds: float, looks: int)
     policy = execution.policy(0.0)
     done: list[dict[str, Any]] = []
     trained = 0.0
+    execution.view.phase(f"{seconds / 60:.1f} minutes of further supervised training, looks", looks)
     mark = time.monotonic()
     async for step, groups in source.batches(policy, 0):
         learner.annotate(groups, algorithm.needs)
@@ -65,6 +66,7 @@ async def train_on(execution: Execution, warm: Path, seconds: float, looks: int)
             episodes = await run_suite(road.suite, execution.roller, policy, {"stage": "further"})
             done.append({"minutes": trained / 60, "steps": step + 1, "episodes": episodes})
             success = sum(bool(solved(t)) for t in episodes) / len(episodes)
+            execution.view.advance(success=success)
             execution.view.note(f"after {trained / 60:.1f} minutes, {step + 1} steps: {success:.1%}")
             mark = time.monotonic()
         if len(done) == looks:
