@@ -15,13 +15,12 @@ import asyncio
 import json
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from burnish.evaluate.comparison import compare
+from burnish.evaluate.headline import headline
 from burnish.evaluate.suite import run_suite
-from burnish.evaluate.summary import solved, summarize
+from burnish.evaluate.summary import solved
 from burnish.observe.progress import LiveView
 from burnish.recipes.road import Execution, Road
 from burnish.recipes.settings import from_json
@@ -30,7 +29,7 @@ from burnish.rollout.source import RecordedSource
 from burnish.store.run import RunDirectory
 from burnish.train.learner import LocalLearner
 from burnish.train.sft import SFT
-from burnish.types import Trajectory, UsageError
+from burnish.types import UsageError
 
 ENDLESS = 1_000_000
 
@@ -74,11 +73,6 @@ async def train_on(execution: Execution, warm: Path, seconds: float, looks: int)
     return done
 
 
-def shown(episodes: Sequence[Trajectory]) -> dict[str, Any]:
-    overall = summarize(episodes).overall
-    return {"success": overall.success, "low": overall.low, "high": overall.high, "tasks": overall.tasks}
-
-
 async def measure(run: RunDirectory, looks: int, view: LiveView) -> dict[str, Any]:
     road = from_json(Road, run.recipe, "recipe.json")
     warm = next(c for c in run.checkpoints() if c.step == road.warmup.steps - 1)
@@ -94,16 +88,16 @@ async def measure(run: RunDirectory, looks: int, view: LiveView) -> dict[str, An
             await execution.close()
     trained = run.evaluations()["trained"]
     best = max(taken, key=lambda look: sum(bool(solved(t)) for t in look["episodes"]))
-    gain = compare(best["episodes"], trained)
+    found = headline({"base": best["episodes"], "trained": trained})
     return {
         "benchmark": "further_sft", "recipe": road.name, "seed": road.seed,
         "minutes": seconds / 60,
-        "further": [{k: look[k] for k in ("minutes", "steps")} | shown(look["episodes"]) for look in taken],
-        "trained": shown(trained),
-        "gain_over_further": {
-            "difference": gain.difference, "low": gain.low, "high": gain.high,
-            "p_value": gain.p_value, "p_permutation": gain.p_permutation,
-        },
+        "further": [
+            {k: look[k] for k in ("minutes", "steps")} | headline({"further": look["episodes"]})["further"]
+            for look in taken
+        ],
+        "trained": found["trained"],
+        "gain_over_further": found["gain"],
     }  # fmt: skip
 
 
