@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -9,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.further_sft import measure, reinforcement_seconds
 
 from burnish.observe.audit import read_events
+from burnish.observe.progress import LiveView
 from burnish.store.run import RunDirectory
+from burnish.types import UsageError
 from tests.model.tiny import tiny_directory
 from tests.recipes.small import run
 
@@ -70,3 +74,23 @@ def test_a_killed_run_resumes_to_the_same_numbers(
         outputs = [[t.output_ids for t in e.turns] for e in episodes]
         assert [[t.output_ids for t in e.turns] for e in kept.evaluations()[stage]] == outputs
     assert kept.verify_log().ok
+
+
+def test_the_control_takes_reinforcements_time_and_leaves_the_run_alone(whole: RunDirectory) -> None:
+    before = {p: p.read_bytes() for p in whole.path.rglob("*") if p.is_file()}
+    with LiveView("silent") as view:
+        found = asyncio.run(measure(whole, 2, view))
+    assert {p: p.read_bytes() for p in whole.path.rglob("*") if p.is_file()} == before
+    first, last = found["further"]
+    assert last["minutes"] >= found["minutes"] == reinforcement_seconds(whole) / 60
+    assert 0 < first["minutes"] < last["minutes"] and 0 < first["steps"] < last["steps"]
+    assert first["tasks"] == found["trained"]["tasks"] == 4
+    difference = found["trained"]["success"] - max(look["success"] for look in found["further"])
+    assert found["gain_over_further"]["difference"] == pytest.approx(difference)
+
+
+def test_the_control_needs_a_finished_run(model: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.recipes.small", str(model), str(tmp_path / "run"), "40"]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    with pytest.raises(UsageError, match="burnish resume"):
+        reinforcement_seconds(RunDirectory.open(tmp_path / "run"))
