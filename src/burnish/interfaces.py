@@ -51,6 +51,20 @@ class Sandbox(Protocol):
         """Every regular file of the workspace, by relative path; links and devices are left out."""
         ...
 
+    async def snapshot(self) -> Snapshot:
+        """The workspace as it is now; this sandbox goes on. Raises UsageError while a command runs in it."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Snapshot(Protocol):
+    """A frozen workspace. Each fork is a sandbox that starts with what was frozen and shares no change with any
+    other; it outlives the snapshot. `close` is idempotent."""
+
+    async def fork(self) -> Sandbox: ...
+
     async def close(self) -> None: ...
 
 

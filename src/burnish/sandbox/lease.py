@@ -156,4 +156,5 @@ def _belongs(process: Path, uids: range | None, directory: str) -> bool:
     except OSError:
         return False
     ours = os.fsencode(directory) + b"/"
-    return bool(directory) and b"--bind" in arguments and any(item.startswith(ours) for item in arguments)
+    mounting = not {b"--bind", b"--overlay"}.isdisjoint(arguments)
+    return bool(directory) and mounting and any(item.startswith(ours) for item in arguments)

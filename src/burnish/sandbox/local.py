@@ -1,7 +1,7 @@
 """The local sandbox: bubblewrap on this Linux machine.
 
-What this file is: `LocalSandbox`, one workspace in which commands run isolated, and `LocalSandboxes`, which
-opens them.
+What this file is: `LocalSandbox`, one workspace in which commands run isolated; `LocalSnapshot`, a frozen one
+from which others are forked; and `LocalSandboxes`, which opens them.
 What it is not: a virtual machine. It shares the kernel with the host: it holds a program that a model wrote,
 not an attacker with a kernel exploit.
 """
@@ -9,7 +9,6 @@ not an attacker with a kernel exploit.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,32 +16,39 @@ from pathlib import Path
 from types import TracebackType
 
 from burnish.observe.audit import Audit
-from burnish.sandbox import bubblewrap, image, lease, probe, seccomp
+from burnish.sandbox import bubblewrap, lease
 from burnish.sandbox.execution import Execution, Job
-from burnish.sandbox.supervisor import Request, Supervisor
-from burnish.sandbox.workspace import Workspace
+from burnish.sandbox.host import Family, Host
+from burnish.sandbox.layers import Layer
+from burnish.sandbox.supervisor import Request
+from burnish.sandbox.workspace import Workspace, make_layer, remove_tree
 from burnish.types import InfrastructureError, Limits, Result, UsageError
 
 _FEW = 100  # so many files are removed sooner than a thread could be asked to
+_DEEP = 24  # layers, beyond which they are copied into one: mount(2) takes a page of options, names included
+_COPY = Limits(wall_s=60, cpu_s=60, memory=1 << 30, file_size=1 << 40, disk=1 << 40)
 
 
 class LocalSandbox:
     """One workspace. Several commands may run in it at once; each sees only its own processes, and an empty
     /tmp. `close` ends them. Implements `burnish.interfaces.Sandbox`."""
 
-    def __init__(self, owner: LocalSandboxes, host: Host, slot: int) -> None:
+    def __init__(
+        self, owner: LocalSandboxes, host: Host, family: Family, below: Sequence[Layer] = ()
+    ) -> None:
         self.limits = owner.limits
+        self.number = host.number()
         self._owner = owner
-        self._slot = slot
         self._host = host
-        self._uid = None if host.lease.first_uid is None else host.lease.first_uid + slot
-        self._workspace = Workspace(host.lease.directory / f"{slot:03d}", self._uid)
+        self._family = family
+        self._workspace = Workspace(host.lease.directory / f"{self.number:06d}", family.uid, below)
         self._running: set[asyncio.Task[Result]] = set()
         self._closing: asyncio.Task[None] | None = None
 
     @property
     def path(self) -> Path:
-        """The workspace on the host. What is in it is hostile: go through `read`, `write` and `files`."""
+        """The workspace on the host; of a fork, what was changed in it. What is there is hostile: go through
+        `read`, `write` and `files`."""
         return self._workspace.path
 
     async def run(self, argv: Sequence[str], stdin: bytes = b"", limits: Limits | None = None) -> Result:
@@ -55,13 +61,21 @@ class LocalSandbox:
         self._check_open()
         if isinstance(argv, str) or not argv or not all(isinstance(item, str) and item for item in argv[:1]):
             raise UsageError(f"a command is a non-empty sequence of strings, not {argv!r}")
-        job = self._job(argv, stdin, limits or self.limits)
-        task = asyncio.ensure_future(Execution(self._host.supervisor, self._workspace, job).run())
+        result = await self._execute(argv, stdin, limits or self.limits)
+        self._log(argv, result)
+        return result
+
+    async def _execute(
+        self, argv: Sequence[str], stdin: bytes, limits: Limits, copy: Path | None = None
+    ) -> Result:
+        host = self._host
+        command = bubblewrap.arguments(host.image, self._workspace.view(copy), limits, argv)
+        request = Request(command, self._family.uid, bubblewrap.rlimits(limits, host.counts_processes))
+        job = Job(request, limits, stdin, host.filter_fd)
+        task = asyncio.ensure_future(Execution(host.supervisor, self._workspace, job).run())
         self._running.add(task)
         try:
-            result = await task
-            self._log(argv, result)
-            return result
+            return await task
         except asyncio.CancelledError:
             task.cancel()
             await asyncio.wait([task])
@@ -74,7 +88,7 @@ class LocalSandbox:
     def _log(self, argv: Sequence[str], result: Result) -> None:
         if self._owner.audit is not None:
             self._owner.audit.append("code_execution", {
-                "sandbox": self._slot, "argv": list(argv), "exit": result.exit, "reason": result.reason,
+                "sandbox": self.number, "argv": list(argv), "exit": result.exit, "reason": result.reason,
                 "wall_s": round(result.wall_s, 4), "cpu_s": round(result.cpu_s, 4), "dropped": result.dropped,
             })  # fmt: skip
 
@@ -94,6 +108,42 @@ class LocalSandbox:
         self._check_open()
         return self._workspace.files(self.limits.disk)
 
+    async def snapshot(self) -> LocalSnapshot:
+        """The workspace as it is now, to fork others from; this one goes on, unaffected by them. Raises
+        UsageError while a command runs in it. Without overlays (`burnish doctor`) everything is copied."""
+        self._check_open()
+        if self._running:
+            raise UsageError("a command still runs in this sandbox: wait for it before you take a snapshot")
+        if not self._host.overlays:
+            return LocalSnapshot(self._owner, self._host, self._family, (await self._copied(),))
+        if len(self._workspace.below) >= _DEEP:
+            self._workspace.rest_on(await self._copied())
+        return LocalSnapshot(self._owner, self._host, self._family, self._workspace.freeze())
+
+    async def _copied(self) -> Layer:
+        """A copy of the workspace, every byte of which was moved by a program inside the sandbox."""
+        path = self._host.lease.directory / f"{self._host.number():06d}.copy"
+        layer = make_layer(path, self._family.uid)
+        try:
+            # What is closed to its owner is opened to him: inside, nobody stands above permissions.
+            await self._copy(["/bin/chmod", "-R", "u+rX", "/work"], layer)
+            await self._copy(["/bin/cp", "-a", "/work/.", "/copy"], layer)
+        except BaseException:
+            layer.release()
+            remove_tree(path)
+            raise
+        return layer
+
+    async def fill(self, layer: Layer) -> None:
+        """Copies a layer into this workspace, which is empty."""
+        await self._copy(["/bin/cp", "-a", "/copy/.", "/work"], layer)
+
+    async def _copy(self, argv: Sequence[str], layer: Layer) -> None:
+        result = await self._execute(argv, b"", _COPY, layer.path)
+        if result.exit != 0:
+            said = result.stderr.decode(errors="replace").strip() or result.reason
+            raise InfrastructureError(f"the workspace could not be copied: {said}")
+
     async def close(self) -> None:
         """Ends what runs and removes the workspace. Goes on to its end even if its caller is cancelled."""
         if self._closing is None:
@@ -106,11 +156,14 @@ class LocalSandbox:
             task.cancel()
         if running:
             await asyncio.wait(running)
-        if self._workspace.measure(most=_FEW).entries <= _FEW:
-            self._workspace.remove()
+        few = self._workspace.measure(most=_FEW).entries <= _FEW
+        gone = self._workspace.leave()
+        if few and len(gone) <= 2:  # no layer among them
+            _remove(gone)
         else:
-            await asyncio.to_thread(self._workspace.remove)
-        self._owner.returned(self._slot)
+            await asyncio.to_thread(_remove, gone)
+        self._family.leave()
+        self._owner.returned(self)
 
     async def __aenter__(self) -> LocalSandbox:
         return self
@@ -120,52 +173,65 @@ class LocalSandbox:
     ) -> None:
         await self.close()
 
-    def _job(self, argv: Sequence[str], stdin: bytes, limits: Limits) -> Job:
-        host = self._host
-        command = bubblewrap.arguments(host.image, self._workspace.path.absolute(), limits, argv)
-        request = Request(command, self._uid, bubblewrap.rlimits(limits, host.counts_processes))
-        return Job(request, limits, stdin, host.filter_fd)
-
     def _check_open(self) -> None:
         if self._closing is not None:
             raise UsageError("this sandbox is closed; open another one")
 
 
-class Host:
-    """What the sandboxes of one process share: lease, image, system call filter and spawner."""
+class LocalSnapshot:
+    """A workspace as it was. It never changes; `close` it when nothing more is to be forked from it. Implements
+    `burnish.interfaces.Snapshot`."""
 
-    def __init__(self, root: Path | None) -> None:
-        if root is not None:
-            _check_root(root)
-        probe.require()
-        # Before Linux 5.14 RLIMIT_NPROC counts all that the user runs, inside and outside: with no uid of its
-        # own a sandbox is then only watched for its number of processes.
-        self.counts_processes = os.geteuid() == 0 or probe.kernel() >= (5, 14)
-        self.image = image.prepare(lease.state_directory())
-        self.lease = lease.Lease(root)
+    def __init__(self, owner: LocalSandboxes, host: Host, family: Family, layers: Sequence[Layer]) -> None:
+        self._owner = owner
+        self._host = host
+        self._family = family.join()
+        self._layers = tuple(layers)
+        self._closed = False
+        owner.snapshots.add(self)
+
+    async def fork(self) -> LocalSandbox:
+        """A sandbox that starts with what was frozen, sees nothing of its siblings, and outlives the snapshot.
+        Waits, as `LocalSandboxes.open` does, where as many as allowed are open."""
+        self._check_open()
+        await self._owner.room()
+        self._check_open()
+        if self._host.overlays:
+            return self._owner.started(self._host, self._family.join(), self._layers)
+        made = self._owner.started(self._host, self._family.join())
         try:
-            self.filter_fd = os.memfd_create("burnish-seccomp")
-            os.write(self.filter_fd, seccomp.program())
-            self.supervisor = Supervisor.start()
+            await made.fill(self._layers[0])
         except BaseException:
-            self.lease.release()
+            await made.close()
             raise
+        return made
 
-    def close(self) -> None:
-        self.supervisor.close()
-        os.close(self.filter_fd)
-        self.lease.release()
+    async def close(self) -> None:
+        """Idempotent. Forks keep what they need of it."""
+        if self._closed:
+            return
+        self._closed = True
+        self._owner.snapshots.discard(self)
+        gone = [layer.path for layer in self._layers if layer.release()]
+        self._family.leave()
+        await asyncio.to_thread(_remove, gone)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("this snapshot is closed; take another one")
+
+    async def __aenter__(self) -> LocalSnapshot:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
 
-def _check_root(root: Path) -> None:
-    if not root.is_dir():
-        raise UsageError(f"{root}, where sandboxes are to be made, is not a directory\nmkdir -p {root}")
-    closed = image.closed_directory(root) if os.geteuid() == 0 else None
-    if closed is not None:
-        raise UsageError(
-            f"sandboxes of root run as other users, which cannot enter {closed}: choose another root than "
-            f"{root}, or none\nchmod o+x {closed}"
-        )
+def _remove(paths: Sequence[Path]) -> None:
+    for path in paths:
+        remove_tree(path)
 
 
 @dataclass
@@ -185,9 +251,9 @@ class LocalSandboxes:
     def __post_init__(self) -> None:
         if not 0 < self.max_open <= lease.BLOCK:
             raise UsageError(f"max_open is {self.max_open}: it must be between 1 and {lease.BLOCK}")
+        self.snapshots: set[LocalSnapshot] = set()
         self._host: Host | None = None
-        self._free: list[int] = []
-        self._open: dict[int, LocalSandbox] = {}
+        self._open: set[LocalSandbox] = set()
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @property
@@ -197,8 +263,13 @@ class LocalSandboxes:
 
     async def open(self) -> LocalSandbox:
         """An empty workspace. Raises BurnishError, with what to type, where a layer of it is missing."""
+        host = await self.room()
+        return self.started(host, Family(host))
+
+    async def room(self) -> Host:
+        """Waits until one more sandbox may be open."""
         host = self._ready()
-        while not self._free:
+        while len(self._open) >= self.max_open:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
             try:
@@ -207,24 +278,30 @@ class LocalSandboxes:
                 self._wake()  # the turn may already have been ours: pass it on
                 raise
             host = self._ready()
-        slot = self._free.pop()
-        try:
-            self._open[slot] = LocalSandbox(self, host, slot)
-        except BaseException:
-            self.returned(slot)
-            raise
-        return self._open[slot]
+        return host
 
-    def returned(self, slot: int) -> None:
-        """A sandbox was closed; its slot, and its uid, may be used again."""
-        self._open.pop(slot, None)
-        self._free.append(slot)
+    def started(self, host: Host, family: Family, below: Sequence[Layer] = ()) -> LocalSandbox:
+        """A sandbox that is one more member of `family`."""
+        try:
+            made = LocalSandbox(self, host, family, below)
+        except BaseException:
+            family.leave()
+            self._wake()
+            raise
+        self._open.add(made)
+        return made
+
+    def returned(self, sandbox: LocalSandbox) -> None:
+        """A sandbox was closed: another one may be opened."""
+        self._open.discard(sandbox)
         self._wake()
 
     async def close(self) -> None:
-        """Idempotent; closes the sandboxes that are still open."""
-        for sandbox in list(self._open.values()):
+        """Idempotent; closes the sandboxes and snapshots that are still open."""
+        for sandbox in list(self._open):
             await sandbox.close()
+        for snapshot in list(self.snapshots):
+            await snapshot.close()
         self._shut()
 
     async def __aenter__(self) -> LocalSandboxes:
@@ -240,7 +317,6 @@ class LocalSandboxes:
             self._shut()
         if self._host is None:
             self._host = Host(self.root)
-            self._free = list(range(self.max_open - 1, -1, -1))
         if not self._host.supervisor.alive:
             raise InfrastructureError(
                 "the process that runs sandboxes was ended: close this LocalSandboxes first"
@@ -251,7 +327,7 @@ class LocalSandboxes:
         if self._host is not None:
             self._host.close()
         self._host = None
-        self._free, self._open, self._waiting = [], {}, deque()
+        self._open, self.snapshots, self._waiting = set(), set(), deque()
 
     def _wake(self) -> None:
         while self._waiting:

