@@ -242,9 +242,23 @@ def run_in_sandbox(
     json: Json = False,
 ) -> None:
     """Run a command in an empty sandbox; print its output, how it ended, and what it used."""
-    from burnish.commands.machine import sandbox_run
+    from burnish.commands.sandboxes import sandbox_run
 
     raise typer.Exit(sandbox_run(command or [], wall, memory, stdin, json))
+
+
+@sandbox.command("abuse")
+def abuse_sandbox(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Cases with this in their name; all if none."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Try everything that hostile programs are known to try, and say what stopped it. Exit 1 if one escaped."""
+    from burnish.commands.sandboxes import run_abuse
+
+    raise typer.Exit(run_abuse(names or [], json))
 
 
 @log.command("verify")

