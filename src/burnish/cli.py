@@ -43,6 +43,10 @@ Seed = Annotated[int, typer.Option(help="Fixes all draws.")]
 Split = Annotated[str, typer.Option(help="heldout or train.")]
 Context = Annotated[int, typer.Option(help="Tokens of a conversation, the answers included.")]
 Run = Annotated[Path, typer.Argument(help="The run's directory.")]
+Access = Annotated[
+    str | None,
+    typer.Option(help="What may be reached: offline, build, open-web, or a policy's file (.toml)."),
+]
 
 
 def _version(asked: bool) -> None:
@@ -169,13 +173,14 @@ def agent(
     yes: Annotated[bool, typer.Option("--yes", help="Write them back without the question.")] = False,
     out: Annotated[Path | None, typer.Option(help="Keep the changed copy in this directory.")] = None,
     log: Annotated[Path | None, typer.Option(help="The audit log's file.")] = None,
+    policy: Access = None,
     json: Json = False,
 ) -> None:
     """Let a model work on a copy of a directory, in a sandbox; show its steps and what it changed."""
     from burnish.commands.agent import Request, agent
 
     request = Request(
-        task, workdir, turns, turn_tokens, context, temperature, seed, apply or yes, yes, out, log
+        task, workdir, turns, turn_tokens, context, temperature, seed, apply or yes, yes, out, log, policy
     )
     raise typer.Exit(agent(model, request, json))
 
@@ -239,12 +244,13 @@ def run_in_sandbox(
     wall: Annotated[float, typer.Option(help="Seconds.")] = 10.0,
     memory: Annotated[int, typer.Option(help="MiB.")] = 512,
     stdin: Annotated[bool, typer.Option("--stdin", help="Pass standard input on.")] = False,
+    policy: Access = None,
     json: Json = False,
 ) -> None:
     """Run a command in an empty sandbox; print its output, how it ended, and what it used."""
     from burnish.commands.sandboxes import sandbox_run
 
-    raise typer.Exit(sandbox_run(command or [], wall, memory, stdin, json))
+    raise typer.Exit(sandbox_run(command or [], wall, memory, stdin, policy, json))
 
 
 @sandbox.command("abuse")

@@ -19,12 +19,14 @@ from typing import Any
 
 from burnish.agent.loop import run_episode
 from burnish.agent.policy import ModelPolicy
+from burnish.commands.asking import arbiter
 from burnish.commands.changes import Changes, check_free, copy
 from burnish.commands.models import FoundModel, find_model, home, opened
 from burnish.commands.output import Stopped, emit, note, say, visible
 from burnish.observe.audit import Audit, AuditLog, Kind
 from burnish.rewards.outcome import final_answer
 from burnish.sandbox.local import LocalSandboxes
+from burnish.tools.guard import GuardedSession
 from burnish.tools.shell import LIMITS, ShellSession
 from burnish.tools.tool import tools_of
 from burnish.types import Budget, BurnishError, Message, Sampling, Task, Trajectory, UsageError
@@ -33,7 +35,8 @@ from burnish.types import Budget, BurnishError, Message, Sampling, Task, Traject
 @dataclass(frozen=True, slots=True)
 class Request:
     """What was asked for. `turn_tokens` bounds one turn; `apply` writes the changes back, after a question
-    unless `sure`; `out` keeps the changed copy; `log` is the audit log's file."""
+    unless `sure`; `out` keeps the changed copy; `log` is the audit log's file; `policy` names what its tools and
+    commands may do."""
 
     text: str
     workdir: Path
@@ -46,6 +49,7 @@ class Request:
     sure: bool = False
     out: Path | None = None
     log: Path | None = None
+    policy: str | None = None
 
     def __post_init__(self) -> None:
         if not self.text.strip():
@@ -103,17 +107,20 @@ async def _work(
         Budget(turns=request.turns), {}, {},
     )  # fmt: skip
     audit.append("run", {"task": request.text, "model": found.name, "files": len(files)})
-    async with LocalSandboxes(limits=LIMITS, audit=audit) as sandboxes, await sandboxes.open() as sandbox:
+    decides = arbiter(request.policy, audit)
+    sandboxes = LocalSandboxes(limits=LIMITS, audit=audit, arbiter=decides)
+    async with sandboxes, await sandboxes.open() as sandbox:
         for path, content in files.items():
             await sandbox.write(path, content)
         async with opened(found, 1, request.context) as (engine, renderer):
             sampling = Sampling(request.temperature, request.turn_tokens)
             policy = ModelPolicy(engine, renderer, sampling, engine.context)
-            session = ShellSession(sandbox)
+            shell = ShellSession(sandbox)
+            session = shell if decides is None else GuardedSession(shell, decides)
             lineage = {"model": found.name, "version": found.version, "seed": request.seed}
             trajectory = await run_episode(policy, session, task, id="agent", lineage=lineage, audit=audit)
             try:
-                return trajectory, await session.artifacts()
+                return trajectory, await shell.artifacts()
             except OSError as error:
                 raise BurnishError(f"the agent left files that cannot be read back: {error}") from None
 

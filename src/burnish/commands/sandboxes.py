@@ -11,11 +11,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
+from burnish.commands.asking import arbiter
 from burnish.commands.output import Stopped, emit, note, say, table
 from burnish.observe.progress import LiveView
 from burnish.sandbox.abuse.case import Case
 from burnish.sandbox.abuse.corpus import CASES, Verdict, run_case
 from burnish.sandbox.local import LocalSandboxes
+from burnish.sandbox.verdicts import Arbiter
 from burnish.types import Limits, Result, UsageError
 
 
@@ -59,17 +61,20 @@ def _row(verdict: Verdict) -> dict[str, object]:
     }  # fmt: skip
 
 
-def sandbox_run(command: Sequence[str], wall_s: float, memory_mb: int, piped: bool, as_json: bool) -> int:
+def sandbox_run(
+    command: Sequence[str], wall_s: float, memory_mb: int, piped: bool, policy: str | None, as_json: bool
+) -> int:
     """Runs a command in an empty workspace. Returns its exit code, or 1 where a limit ended it. `piped`
-    passes standard input on; otherwise the command has none."""
+    passes standard input on; otherwise the command has none. `policy` names what it may reach."""
     if not command:
         raise UsageError("there is no command: burnish sandbox run -- python3 -c 'print(6 * 7)'")
     if not wall_s > 0 or memory_mb < 1:
         raise UsageError("--wall and --memory must be positive")
     limits = replace(Limits(), wall_s=wall_s, cpu_s=wall_s, memory=memory_mb << 20)
+    decides = arbiter(policy, free=not piped)
     stdin = sys.stdin.buffer.read() if piped else b""
     try:
-        result = asyncio.run(_sandboxed(command, stdin, limits))
+        result = asyncio.run(_sandboxed(command, stdin, limits, decides))
     except KeyboardInterrupt:
         raise Stopped("stopped; the command and its workspace are gone") from None
     if as_json:
@@ -84,8 +89,9 @@ def sandbox_run(command: Sequence[str], wall_s: float, memory_mb: int, piped: bo
     return 1 if result.exit is None else result.exit
 
 
-async def _sandboxed(command: Sequence[str], stdin: bytes, limits: Limits) -> Result:
-    async with LocalSandboxes(limits=limits) as sandboxes, await sandboxes.open() as sandbox:
+async def _sandboxed(command: Sequence[str], stdin: bytes, limits: Limits, decides: Arbiter | None) -> Result:
+    sandboxes = LocalSandboxes(limits=limits, arbiter=decides)
+    async with sandboxes, await sandboxes.open() as sandbox:
         return await sandbox.run(list(command), stdin)
 
 

@@ -35,6 +35,7 @@ Kind = Literal[
     "tool_call",
     "code_execution",
     "verdict",
+    "network",
     "weight_update",
     "checkpoint",
     "evaluation",

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from burnish.sandbox.image import Image
 from burnish.sandbox.layers import View
+from burnish.sandbox.proxy import PORT
 from burnish.types import Limits
 
 SECCOMP, STATUS, GATE = 3, 4, 5
@@ -28,13 +29,21 @@ _SPARE_PROCESSES = 8
 """Above the limit, so that exceeding it is seen, and named, rather than only refused."""
 
 
-def arguments(image: Image, view: View, limits: Limits, argv: Sequence[str]) -> list[str]:
-    """bubblewrap's argument vector, its path first. Inside, the command is user 1000 in /work."""
+def arguments(
+    image: Image, view: View, limits: Limits, argv: Sequence[str], proxied: bool = False
+) -> list[str]:
+    """bubblewrap's argument vector, its path first. Inside, the command is user 1000 in /work; `proxied` tells its
+    programs where the proxy is."""
     size = str(limits.disk)
     command = [image.overlay if view.below and image.overlay else image.bwrap, *_walls(image)]
     for path in SCRATCH:
         command += ["--size", size, "--tmpfs", path]
     command += _work(view)
+    if proxied:
+        address = f"http://127.0.0.1:{PORT}"
+        for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+            command += ["--setenv", name, address]
+        command += ["--setenv", "SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt"]
     command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/work"]
     command += ["--seccomp", str(SECCOMP), "--json-status-fd", str(STATUS), "--block-fd", str(GATE)]
     return [*command, "--", *argv]

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from burnish.sandbox import watch
 from burnish.sandbox.bubblewrap import SCRATCH
 from burnish.sandbox.capture import Capture, share
+from burnish.sandbox.proxy import Proxy
 from burnish.sandbox.supervisor import Child, Ended, Request, Supervisor
 from burnish.sandbox.workspace import MAX_FILES, Workspace
 from burnish.types import InfrastructureError, LimitReason, Limits, Result
@@ -39,6 +40,7 @@ class Job:
     limits: Limits
     stdin: bytes
     filter_fd: int
+    proxy: Proxy | None = None
 
 
 class Execution:
@@ -66,6 +68,8 @@ class Execution:
         child, outputs = self._start()
         try:
             inner = await asyncio.shield(child.started)
+            if self._job.proxy is not None and child.listener is not None:
+                await self._job.proxy.start(child.listener)
             begin = time.monotonic()
             if inner is not None:
                 self._timers["wall"] = self._loop.call_later(self._limits.wall_s, self._end, child, "wall")
@@ -73,6 +77,8 @@ class Execution:
             ended = await asyncio.shield(child.ended)
         finally:
             await self._settle(child)
+            if self._job.proxy is not None:
+                await self._job.proxy.close()
             for timer in self._timers.values():
                 timer.cancel()
             for fd, capture in zip(outputs, self._captures, strict=True):

