@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from burnish.sandbox import watch
 from burnish.sandbox.bubblewrap import SCRATCH
 from burnish.sandbox.capture import Capture, share
+from burnish.sandbox.cgroup import Group
 from burnish.sandbox.proxy import Proxy
 from burnish.sandbox.supervisor import Child, Ended, Request, Supervisor
 from burnish.sandbox.workspace import MAX_FILES, Workspace
@@ -40,6 +41,7 @@ class Job:
     limits: Limits
     stdin: bytes
     filter_fd: int
+    group: Group | None = None
     proxy: Proxy | None = None
 
 
@@ -85,6 +87,8 @@ class Execution:
                 self._drain(fd, capture, child)
             for fd in list(self._fds):
                 self._close(fd)
+            if self._job.group is not None:
+                self._reason = self._reason or self._group_exceeded(self._job.group)
         return self._result(ended, time.monotonic() - begin)
 
     def _start(self) -> tuple[Child, tuple[int, int]]:
@@ -189,18 +193,13 @@ class Execution:
         self._timers["look"] = self._loop.call_later(pause, later)
 
     def _exceeded(self, inner: int) -> LimitReason | None:
-        seen = watch.look(inner)
-        self._cpu_s = max(self._cpu_s, seen.cpu_s)
-        memory = seen.memory
-        if memory > self._limits.memory:
-            memory = watch.proportional_memory(seen.pids)
-        self._peak = max(self._peak, memory)
-        if memory > self._limits.memory:
-            return "memory"
-        if seen.cpu_s > self._limits.cpu_s:
-            return "cpu"
-        if seen.tasks > self._limits.processes:
-            return "processes"
+        reason = (
+            self._counted_exceeded(inner)
+            if self._job.group is None
+            else self._group_exceeded(self._job.group)
+        )
+        if reason is not None:
+            return reason
         if any(watch.temporary(inner, path)[1] > MAX_FILES for path in SCRATCH):
             return "disk"
         growth = self._workspace.growth()
@@ -212,9 +211,34 @@ class Execution:
         if now < self._next_disk and not grown:
             return None
         self._growth = growth
-        full = self._disk_exceeded(seen.pids)
+        full = self._disk_exceeded(watch.look(inner).pids)
         self._next_disk = now + _COST * (time.monotonic() - now)
         return "disk" if full else None
+
+    def _counted_exceeded(self, inner: int) -> LimitReason | None:
+        """By counting the processes one by one, where there is no group."""
+        seen = watch.look(inner)
+        self._cpu_s = max(self._cpu_s, seen.cpu_s)
+        memory = seen.memory
+        if memory > self._limits.memory:
+            memory = watch.proportional_memory(seen.pids)
+        self._peak = max(self._peak, memory)
+        if memory > self._limits.memory:
+            return "memory"
+        if seen.cpu_s > self._limits.cpu_s:
+            return "cpu"
+        return "processes" if seen.tasks > self._limits.processes else None
+
+    def _group_exceeded(self, group: Group) -> LimitReason | None:
+        """By what the kernel counted. It holds to the memory by itself; we only learn of it."""
+        use = group.use()
+        self._cpu_s = max(self._cpu_s, use.cpu_s)
+        if use.out_of_memory:
+            self._peak = max(self._peak, self._limits.memory)
+            return "memory"
+        if use.cpu_s > self._limits.cpu_s:
+            return "cpu"
+        return "processes" if use.tasks > self._limits.processes else None
 
     def _disk_exceeded(self, pids: tuple[int, ...]) -> bool:
         usage = self._workspace.measure()

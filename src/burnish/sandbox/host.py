@@ -11,8 +11,9 @@ import os
 from pathlib import Path
 
 from burnish.sandbox import image, lease, probe, seccomp
+from burnish.sandbox.cgroup import Group
 from burnish.sandbox.supervisor import Supervisor
-from burnish.types import UsageError
+from burnish.types import Limits, UsageError
 
 
 class Host:
@@ -31,6 +32,9 @@ class Host:
         first = self.lease.first_uid
         self.uids = [] if first is None else list(range(first + lease.BLOCK - 1, first - 1, -1))
         self._numbers = 0
+        self._groups = probe.groups()
+        if self._groups is not None:
+            self.lease.note(tuple(self._groups.directories.values()))
         try:
             self.filter_fd = os.memfd_create("burnish-seccomp")
             os.write(self.filter_fd, seccomp.program())
@@ -43,6 +47,12 @@ class Host:
         """Another one each time."""
         self._numbers += 1
         return self._numbers
+
+    def group(self, limits: Limits) -> Group | None:
+        """A control group for one command; None where none can be made."""
+        if self._groups is None:
+            return None
+        return self._groups.make(f"{self.lease.group_prefix}{self.number()}", limits)
 
     def close(self) -> None:
         self.supervisor.close()

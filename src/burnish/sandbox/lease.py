@@ -14,6 +14,8 @@ import select
 import signal
 import stat
 import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from burnish.sandbox.workspace import remove_tree
@@ -81,16 +83,25 @@ class Lease:
             self._fd = fd
             self.first_uid = None if uids is None else uids.start
             self.directory = (root or state) / f"burnish-workspaces-{os.geteuid()}-{block:03d}"
+            self.group_prefix = f"burnish-{os.geteuid()}-{block:03d}-"
         if self._fd < 0:
             raise BurnishError(
                 f"all {blocks} leases in {state} are taken: too many processes of this user hold sandboxes"
             )
         self._take()
 
-    def _take(self) -> None:
+    def note(self, groups: Sequence[Path]) -> None:
+        """Writes down what is to be cleared up should we die: also control groups, made in these directories with
+        names that begin with `group_prefix`."""
         pid = os.getpid()
-        note = {"pid": pid, "start": start_time(pid), "directory": str(self.directory.absolute())}
+        note = {
+            "pid": pid, "start": start_time(pid), "directory": str(self.directory.absolute()),
+            "groups": [str(path) for path in groups], "prefix": self.group_prefix,
+        }  # fmt: skip
         os.pwrite(self._fd, json.dumps(note).encode(), 0)
+
+    def _take(self) -> None:
+        self.note(())
         try:
             self.directory.mkdir(mode=0o711)
         except FileExistsError as error:
@@ -118,18 +129,19 @@ def _clear(fd: int, uids: range | None) -> None:
     if not note:
         return
     try:
-        directory = str(json.loads(note)["directory"])
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-    ):  # cut short as its writer died, before anything was made
-        directory = ""
+        found = json.loads(note)
+        directory, groups, prefix = str(found["directory"]), list(found["groups"]), str(found["prefix"])
+    except (ValueError, KeyError, TypeError):  # cut short as its writer died, before anything was made
+        directory, groups, prefix = "", [], ""
     for path in Path("/proc").iterdir():
         if path.name.isdigit() and _belongs(path, uids, directory):
             _end(int(path.name))
     if directory:
         remove_tree(Path(directory))
+    for place in groups if prefix else ():
+        for group in Path(place).glob(f"{prefix}*"):
+            with suppress(OSError):
+                group.rmdir()
     os.ftruncate(fd, 0)
 
 

@@ -78,8 +78,10 @@ class LocalSandbox:
             proxy = Proxy(arbiter, self.number, self._owner.resolver)
         command = bubblewrap.arguments(host.image, self._workspace.view(copy), limits, argv, bool(proxy))
         ceilings = bubblewrap.rlimits(limits, host.counts_processes)
-        request = Request(command, self._family.uid, ceilings, None if proxy is None else PORT)
-        job = Job(request, limits, stdin, host.filter_fd, proxy)
+        group = host.group(limits)
+        port, doors = None if proxy is None else PORT, () if group is None else group.doors
+        request = Request(command, self._family.uid, ceilings, port, doors)
+        job = Job(request, limits, stdin, host.filter_fd, group, proxy)
         task = asyncio.ensure_future(self._in_turn(Execution(host.supervisor, self._workspace, job)))
         self._running.add(task)
         try:
@@ -92,6 +94,8 @@ class LocalSandbox:
             raise
         finally:
             self._running.discard(task)
+            if group is not None:
+                group.remove()
 
     async def _in_turn(self, execution: Execution) -> Result:
         if not self._workspace.below:

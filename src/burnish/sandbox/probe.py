@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from burnish.sandbox import bubblewrap, image, lease, seccomp
+from burnish.sandbox import bubblewrap, cgroup, image, lease, seccomp
 from burnish.sandbox.workspace import Workspace, release
 from burnish.types import BurnishError, Limits
 
@@ -64,7 +64,7 @@ def require() -> bool:
     checks = probe()
     missing = [check for check in checks if check.needed and not check.ok and check.fix]
     if not missing:
-        return _found().setdefault(user, all(check.ok for check in checks))
+        return _found().setdefault(user, next((c.ok for c in checks if c.name == "forks"), False))
     lines = [f"  {check.name}: {check.detail}\n    {check.fix}" for check in missing]
     raise BurnishError(
         "the local sandbox cannot isolate untrusted programs on this machine, so it runs none:\n"
@@ -174,6 +174,22 @@ def _overlay() -> str:
     )
 
 
+@functools.cache
+def groups() -> cgroup.Place | None:
+    """Where this process may make control groups; looked for once."""
+    return cgroup.find()
+
+
+def _groups() -> str:
+    place = groups()
+    if place is None:
+        raise BurnishError(
+            "memory and processes of a command are counted every 50 ms, not held to by the kernel\n"
+            "run as root, or in a systemd user service (systemd-run --user --pty burnish ...)"
+        )
+    return f"version {place.version}, in {place.directories['memory']}"
+
+
 _LAYERS: tuple[tuple[str, Callable[[], str], bool], ...] = (
     ("kernel", _linux, True),
     ("system call filter", _filter, True),
@@ -181,6 +197,7 @@ _LAYERS: tuple[tuple[str, Callable[[], str], bool], ...] = (
     ("own user id", _identity, True),
     ("namespaces", _namespaces, True),
     ("python inside", _python, True),
+    ("control groups", _groups, False),
     ("forks", _overlay, False),
 )
 

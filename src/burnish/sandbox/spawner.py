@@ -8,10 +8,10 @@ gone.
 What it is not: it takes no decision. It uses only the standard library and imports nothing of Burnish.
 
 Protocol, one datagram a message on a SOCK_SEQPACKET socket. In: a JSON header, for `spawn` followed by the
-arguments, each after a NUL, with the descriptors for 0, 1, 2 and those that the arguments name from 3 on;
-then two that stay here: one that lets bubblewrap go on, and one on which it reports. Out: `started`, `failed`
-and `ended`; with `started`, where a port was asked for, a descriptor that listens on it inside. Descriptors that
-are not placed by number close when the program is executed.
+arguments, each after a NUL, with the descriptors for 0, 1, 2 and those that the arguments name from 3 on; then
+those that stay here: `doors` of control groups, one that lets bubblewrap go on, and one on which it reports. Out:
+`started`, `failed` and `ended`; with `started`, where a port was asked for, a descriptor that listens on it
+inside. Descriptors that are not placed by number close when the program is executed.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class Run:
         self.limits: dict[str, list[int]] = request["limits"]
         self.listen: int | None = request["listen"]
         self.listener: int | None = None
+        self.doors: list[int] = []
         self.outer = outer
         self.inner: int | None = None
         self.status: int | None = status
@@ -109,6 +110,8 @@ class Spawner:
 
     def spawn(self, request: dict[str, Any], argv: list[bytes], fds: list[int]) -> None:
         *placed, gate, status = fds
+        split = len(placed) - request["doors"]
+        placed, doors = placed[:split], placed[split:]
         try:
             actions = [(os.POSIX_SPAWN_DUP2, fd, place) for place, fd in enumerate(placed)]
             with identity(request["uid"]):
@@ -122,6 +125,7 @@ class Spawner:
             os.close(fd)
         os.set_blocking(status, False)
         run = Run(request, pid, status, gate)
+        run.doors = doors
         self.runs[run.number] = self.by_outer[pid] = self.by_status[status] = run
         self.poll.register(status, select.POLLIN)
 
@@ -158,6 +162,8 @@ class Spawner:
         """Sets the limits and lets bubblewrap go on. Not before it has made its user namespace: until then
         RLIMIT_NPROC counts all that an ordinary user runs."""
         try:
+            for door in run.doors:
+                os.write(door, str(inner).encode())
             with identity(run.uid):
                 for name, (soft, hard) in run.limits.items():
                     resource.prlimit(inner, getattr(resource, name), (soft, hard))
@@ -279,6 +285,9 @@ def is_child(pid: int) -> bool:
 
 
 def close_gate(run: Run) -> None:
+    for door in run.doors:
+        os.close(door)
+    run.doors = []
     if run.gate is not None:
         os.close(run.gate)
         run.gate = None

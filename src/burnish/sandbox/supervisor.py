@@ -51,12 +51,14 @@ class Child:
 @dataclass(frozen=True, slots=True)
 class Request:
     """What to start. `uid` None keeps ours. `limits` are rlimits by name, set once it has its namespaces;
-    `listen` is a port to listen on in its network namespace."""
+    `listen` is a port to listen on in its network namespace; `doors` are of the control groups that it is to be
+    in (see `cgroup.Group`)."""
 
     argv: Sequence[str]
     uid: int | None
     limits: dict[str, tuple[int, int]]
     listen: int | None = None
+    doors: Sequence[int] = ()
 
 
 class Supervisor:
@@ -102,6 +104,7 @@ class Supervisor:
             "uid": request.uid,
             "limits": request.limits,
             "listen": request.listen,
+            "doors": len(request.doors),
         }
         arguments = [os.fsencode(argument) for argument in request.argv]
         if any(b"\0" in argument for argument in arguments):
@@ -113,7 +116,7 @@ class Supervisor:
                 "write them to a file in the workspace and pass its name"
             )
         try:
-            socket.send_fds(self._channel, [message], list(fds))
+            socket.send_fds(self._channel, [message], [*fds[:-2], *request.doors, *fds[-2:]])
         except OSError as error:
             raise InfrastructureError(f"the process that runs sandboxes is gone: {error}") from error
         child = Child(self._numbers, self.loop.create_future(), self.loop.create_future())
