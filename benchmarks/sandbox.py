@@ -5,7 +5,7 @@ subprocess, in turn, so that both see the same load. The bare one drops no user 
 for no process but its own, which only a trusted command like this one may be run with.
 What it is not: a load test. The last line of its output is one JSON object; times in milliseconds, medians.
 `fork_ms` is `snapshot.fork()` of a workspace with 2,000 files, `fork_cold_ms` that with a first command and the
-closing, to be read beside `cold_ms`, the same of an empty workspace.
+closing, to be read beside `cold_ms`, the same of an empty workspace; `session_ms` is a command in a shell.
 """
 
 from __future__ import annotations
@@ -74,11 +74,13 @@ async def measure(rounds: int) -> dict[str, float | int]:
         for number in range(FILES):
             await prepared.write(f"{number % 40}/{number}", b"x" * 1000)
         snapshot = await prepared.snapshot()
+        shell = await (await sandboxes.open()).shell()
         for _ in range(rounds):
             times["bwrap"].append(bare(bwrap))
             await timed(times["run"], kept.run(["true"]))
             await timed(times["cold"], cold(sandboxes, ["true"]))
             await timed(times["python_ready"], cold(sandboxes, ["python3", "-c", "pass"]))
+            await timed(times["session"], shell.run(":"))
             fork = await timed(times["fork"], snapshot.fork())
             await fork.close()
             await timed(times["fork_cold"], forked(snapshot))

@@ -51,9 +51,23 @@ class Sandbox(Protocol):
         """Every regular file of the workspace, by relative path; links and devices are left out."""
         ...
 
+    async def shell(self) -> Shell:
+        """A shell that lives on between commands, inside the same walls."""
+        ...
+
     async def snapshot(self) -> Snapshot:
         """The workspace as it is now; this sandbox goes on. Raises UsageError while a command runs in it."""
         ...
+
+    async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Shell(Protocol):
+    """Commands one after the other in one process, which keeps its directory, variables and functions. `exit` of a
+    result is the command's status; a command that exits ends the shell. `close` is idempotent."""
+
+    async def run(self, text: str, wall_s: float = 10.0) -> Result: ...
 
     async def close(self) -> None: ...
 

@@ -8,15 +8,15 @@
             async with MySandbox() as sandbox:
                 yield sandbox
 
-The commands that it runs are `echo`, `cat`, `false`, `flood` and `no-such-program`, in the plain sense of
-`COMMANDS` below; an implementation that executes nothing scripts them.
+The commands that it runs are `echo`, `cat`, `false`, `flood` and `no-such-program`, and `echo hello` in a shell, in
+the plain sense of `COMMANDS` below; an implementation that executes nothing scripts them.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from burnish.interfaces import Sandbox, Snapshot
+from burnish.interfaces import Sandbox, Shell, Snapshot
 from burnish.types import Limits, UsageError
 
 COMMANDS = {
@@ -25,6 +25,7 @@ COMMANDS = {
     "false": ("false",),
     "flood": ("head", "-c", "300000", "/dev/zero"),
     "missing": ("no-such-program",),
+    "shell": ("bash", "-c", "echo hello"),
 }
 
 
@@ -135,6 +136,19 @@ class SandboxContract:
             await snapshot.fork()
         with pytest.raises(UsageError, match="closed"):
             await sandbox.snapshot()
+
+    async def test_a_shell_runs_commands_and_refuses_once_closed(self, sandbox: Sandbox) -> None:
+        shell = await sandbox.shell()
+        assert isinstance(shell, Shell)
+        for _ in range(2):
+            result = await shell.run("echo hello", wall_s=60)
+            assert (result.stdout, result.exit, result.reason) == (b"hello\n", 0, None)
+        with pytest.raises(UsageError, match="NUL"):
+            await shell.run("echo a\0b")
+        await shell.close()
+        await shell.close()
+        with pytest.raises(UsageError, match="ended"):
+            await shell.run("echo hello")
 
     async def test_closes_twice_and_then_refuses(self, sandbox: Sandbox) -> None:
         await sandbox.close()

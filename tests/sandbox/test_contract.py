@@ -16,6 +16,7 @@ from tests.sandbox.contract import COMMANDS, SandboxContract
 def script(argv: Sequence[str], stdin: bytes, files: dict[str, bytes]) -> Result | None:
     answers = {
         COMMANDS["echo"]: Result(b"hello\n", b"", 0),
+        COMMANDS["shell"]: Result(b"hello\n", b"", 0),
         COMMANDS["cat"]: Result(stdin, b"", 0),
         COMMANDS["false"]: Result(b"", b"", 1),
         COMMANDS["flood"]: Result(bytes(300_000), b"", 0),

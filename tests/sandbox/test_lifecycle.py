@@ -208,7 +208,14 @@ def test_all_of_it_holds_for_an_ordinary_user() -> None:
         "LD_LIBRARY_PATH": str(python / "lib"),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    names = ("test_abuse.py", "test_contract.py", "test_lifecycle.py", "test_snapshot.py", "test_proxy.py")
+    names = (
+        "test_abuse.py",
+        "test_contract.py",
+        "test_lifecycle.py",
+        "test_snapshot.py",
+        "test_proxy.py",
+        "test_shell.py",
+    )
     answer = subprocess.run(
         [python / "bin" / version, "-m", "pytest", "-p", "no:cacheprovider", *LOOPS]
         + [str(Path(__file__).with_name(name)) for name in names],

@@ -12,6 +12,7 @@ import errno
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from burnish.sandbox import watch
@@ -39,27 +40,35 @@ _COST = (
 class Job:
     request: Request
     limits: Limits
-    stdin: bytes
     filter_fd: int
     group: Group | None = None
     proxy: Proxy | None = None
+    stdin: bytes = b""
+    on_output: Callable[[str, bytes], None] | None = None
+    extra: tuple[int, ...] = ()
+    """Descriptors that the command gets beside the usual three, from 6 on; the caller's to close."""
 
 
 class Execution:
-    """Use once: `await Execution(...).run()`."""
+    """Use once: `await Execution(...).run()`. `inner` is the first process of its pid namespace, once it has one,
+    and `cpu_s` what was used when it was last looked at."""
 
     def __init__(self, supervisor: Supervisor, workspace: Workspace, job: Job) -> None:
         self._supervisor = supervisor
         self._loop = supervisor.loop
         self._workspace = workspace
         self._job = job
-        self._limits = job.limits
+        self.limits = job.limits
+        self.inner: int | None = None
+        self.cpu_s = 0.0
         self._stdin = memoryview(job.stdin)
-        self._captures = (Capture(job.limits.output), Capture(job.limits.output))
+        self._on_output = job.on_output
+        self._outputs: dict[int, int] = {}
         self._fds: set[int] = set()
+        self._child: Child | None = None
+        self.listen(job.on_output)
         self._reason: LimitReason | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._cpu_s = 0.0
         self._peak = 0
         self._next_disk = 0.0
         self._growth = workspace.growth()
@@ -67,14 +76,14 @@ class Execution:
     async def run(self) -> Result:
         """Returns when nothing of the command is left, however it ended. If cancelled, ends it first."""
         begin = time.monotonic()
-        child, outputs = self._start()
+        child = self._child = self._start()
         try:
-            inner = await asyncio.shield(child.started)
+            inner = self.inner = await asyncio.shield(child.started)
             if self._job.proxy is not None and child.listener is not None:
                 await self._job.proxy.start(child.listener)
             begin = time.monotonic()
             if inner is not None:
-                self._timers["wall"] = self._loop.call_later(self._limits.wall_s, self._end, child, "wall")
+                self._timers["wall"] = self._loop.call_later(self.limits.wall_s, self._end, child, "wall")
                 self._look(child, inner, _FIRST_LOOK_S)
             ended = await asyncio.shield(child.ended)
         finally:
@@ -83,15 +92,25 @@ class Execution:
                 await self._job.proxy.close()
             for timer in self._timers.values():
                 timer.cancel()
-            for fd, capture in zip(outputs, self._captures, strict=True):
-                self._drain(fd, capture, child)
+            self.drain()
             for fd in list(self._fds):
                 self._close(fd)
             if self._job.group is not None:
                 self._reason = self._reason or self._group_exceeded(self._job.group)
         return self._result(ended, time.monotonic() - begin)
 
-    def _start(self) -> tuple[Child, tuple[int, int]]:
+    def listen(self, on_output: Callable[[str, bytes], None] | None) -> tuple[Capture, Capture]:
+        """From here on output goes into these."""
+        self._on_output = on_output
+        self._captures = (Capture(self.limits.output), Capture(self.limits.output))
+        return self._captures
+
+    def drain(self) -> None:
+        """Takes what was written until now."""
+        for fd in self._outputs:
+            self._drain(fd)
+
+    def _start(self) -> Child:
         """Pipes, then the command; on a failure nothing stays open."""
         theirs: list[int] = []
         try:
@@ -102,13 +121,13 @@ class Execution:
             else:
                 entrance, writer = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), -1
             theirs.append(entrance)
-            outputs = (self._outlet(theirs), self._outlet(theirs))
+            self._outputs = {self._outlet(theirs): 0, self._outlet(theirs): 1}
             theirs.append(os.open(f"/proc/self/fd/{self._job.filter_fd}", os.O_RDONLY | os.O_CLOEXEC))
             status, report = os.pipe()
             theirs.append(report)
             gate, opener = os.pipe()
             theirs += [gate, opener, status]
-            child = self._supervisor.spawn(self._job.request, theirs)
+            child = self._supervisor.spawn(self._job.request, [*theirs[:-2], *self._job.extra, *theirs[-2:]])
         except BaseException:
             for fd in self._fds:
                 os.close(fd)
@@ -118,9 +137,9 @@ class Execution:
                 os.close(fd)
         if writer >= 0:
             self._loop.add_writer(writer, self._feed, writer)
-        for fd, capture in zip(outputs, self._captures, strict=True):
-            self._loop.add_reader(fd, self._drain, fd, capture, child, 4)
-        return child, outputs
+        for fd in self._outputs:
+            self._loop.add_reader(fd, self._drain, fd, 4)
+        return child
 
     def _outlet(self, theirs: list[int]) -> int:
         reader, writer = os.pipe()
@@ -150,7 +169,7 @@ class Execution:
         if not self._stdin:
             self._close(fd)
 
-    def _drain(self, fd: int, capture: Capture, child: Child, pieces: int = 1 << 30) -> None:
+    def _drain(self, fd: int, pieces: int = 1 << 30) -> None:
         """Reads up to `pieces` pieces of what is there, so that no flood keeps the loop from its timers."""
         while fd in self._fds and pieces > 0:
             pieces -= 1
@@ -165,9 +184,11 @@ class Execution:
             if not piece:
                 self._close(fd)
                 return
-            capture.feed(piece)
-            if sum(each.total for each in self._captures) > DRAIN:
-                self._end(child, "output")
+            self._captures[self._outputs[fd]].feed(piece)
+            if self._on_output is not None:
+                self._on_output(("stdout", "stderr")[self._outputs[fd]], piece)
+            if self._child is not None and sum(each.total for each in self._captures) > DRAIN:
+                self._end(self._child, "output")
 
     def _close(self, fd: int) -> None:
         self._fds.discard(fd)
@@ -204,7 +225,7 @@ class Execution:
             return "disk"
         growth = self._workspace.growth()
         grown = (
-            growth[0] - self._growth[0] > self._limits.disk // 2
+            growth[0] - self._growth[0] > self.limits.disk // 2
             or growth[1] - self._growth[1] > MAX_FILES // 2
         )
         now = time.monotonic()
@@ -218,40 +239,40 @@ class Execution:
     def _counted_exceeded(self, inner: int) -> LimitReason | None:
         """By counting the processes one by one, where there is no group."""
         seen = watch.look(inner)
-        self._cpu_s = max(self._cpu_s, seen.cpu_s)
+        self.cpu_s = max(self.cpu_s, seen.cpu_s)
         memory = seen.memory
-        if memory > self._limits.memory:
+        if memory > self.limits.memory:
             memory = watch.proportional_memory(seen.pids)
         self._peak = max(self._peak, memory)
-        if memory > self._limits.memory:
+        if memory > self.limits.memory:
             return "memory"
-        if seen.cpu_s > self._limits.cpu_s:
+        if seen.cpu_s > self.limits.cpu_s:
             return "cpu"
-        return "processes" if seen.tasks > self._limits.processes else None
+        return "processes" if seen.tasks > self.limits.processes else None
 
     def _group_exceeded(self, group: Group) -> LimitReason | None:
         """By what the kernel counted. It holds to the memory by itself; we only learn of it."""
         use = group.use()
-        self._cpu_s = max(self._cpu_s, use.cpu_s)
+        self.cpu_s = max(self.cpu_s, use.cpu_s)
         if use.out_of_memory:
-            self._peak = max(self._peak, self._limits.memory)
+            self._peak = max(self._peak, self.limits.memory)
             return "memory"
-        if use.cpu_s > self._limits.cpu_s:
+        if use.cpu_s > self.limits.cpu_s:
             return "cpu"
-        return "processes" if use.tasks > self._limits.processes else None
+        return "processes" if use.tasks > self.limits.processes else None
 
     def _disk_exceeded(self, pids: tuple[int, ...]) -> bool:
         usage = self._workspace.measure()
         hidden = watch.deleted_bytes(pids, self._workspace.device)
-        return usage.exceeds(self._limits.disk) or usage.size + hidden > self._limits.disk
+        return usage.exceeds(self.limits.disk) or usage.size + hidden > self.limits.disk
 
     def _result(self, ended: Ended, wall_s: float) -> Result:
         out, err = self._captures
-        kept = share(self._limits.output, out.total, err.total)
+        kept = share(self.limits.output, out.total, err.total)
         stdout, dropped_out = out.finish(kept[0])
         stderr, dropped_err = err.finish(kept[1])
         code, reason = ended.code, self._reason
-        cpu_s = max(ended.cpu_s, self._cpu_s)
+        cpu_s = max(ended.cpu_s, self.cpu_s)
         if reason is None and code is None and stderr.startswith(_NO_PROGRAM):
             code = 127 if stderr.rstrip().endswith(b"No such file or directory") else 126  # as a shell has it
             stderr = stderr.removeprefix(_NO_PROGRAM)
@@ -260,7 +281,7 @@ class Execution:
             raise InfrastructureError(f"bubblewrap did not start the command: {detail}")
         if reason is None and code is not None and 128 < code <= 128 + signal.NSIG:
             reason = self._by_signal(code - 128, cpu_s)
-        if reason is None and self._workspace.measure().exceeds(self._limits.disk):
+        if reason is None and self._workspace.measure().exceeds(self.limits.disk):
             reason = "disk"
         return Result(
             stdout=stdout,
@@ -274,7 +295,7 @@ class Execution:
         )
 
     def _by_signal(self, number: int, cpu_s: float) -> LimitReason:
-        if number == signal.SIGKILL and cpu_s >= self._limits.cpu_s:
+        if number == signal.SIGKILL and cpu_s >= self.limits.cpu_s:
             return "cpu"
         if number == signal.SIGXCPU:
             return "cpu"

@@ -68,6 +68,10 @@ class FakeSandbox:
         self._check_open()
         return dict(sorted(self._files.items()))
 
+    async def shell(self) -> FakeShell:
+        self._check_open()
+        return FakeShell(self)
+
     async def snapshot(self) -> FakeSnapshot:
         self._check_open()
         return FakeSnapshot(self, dict(self._files))
@@ -93,6 +97,23 @@ class FakeSandbox:
     def _check_open(self) -> None:
         if self._closed:
             raise UsageError("this sandbox is closed; open another one")
+
+
+@dataclass
+class FakeShell:
+    """Each command is `bash -c TEXT` to the scripts, which keep what a shell would. Implements
+    `burnish.interfaces.Shell`."""
+
+    sandbox: FakeSandbox
+    closed: bool = False
+
+    async def run(self, text: str, wall_s: float = 10.0) -> Result:
+        if self.closed:
+            raise UsageError("this shell has ended; open another one")
+        return await self.sandbox.run(("bash", "-c", text))
+
+    async def close(self) -> None:
+        self.closed = True
 
 
 @dataclass

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from burnish.observe.audit import Audit
 from burnish.sandbox import bubblewrap, lease
@@ -21,10 +22,14 @@ from burnish.sandbox.execution import Execution, Job
 from burnish.sandbox.host import Family, Host
 from burnish.sandbox.layers import Layer
 from burnish.sandbox.proxy import PORT, Proxy, Resolver, resolve
+from burnish.sandbox.shell import Language, LocalShell, Pipes, program
 from burnish.sandbox.supervisor import Request
 from burnish.sandbox.verdicts import Arbiter
 from burnish.sandbox.workspace import Workspace, make_layer, remove_tree
 from burnish.types import InfrastructureError, Limits, Result, UsageError
+
+SHELL_S = 86_400.0
+"""Seconds that a shell may live, and compute, unless it is given other limits."""
 
 _FEW = 100  # so many files are removed sooner than a thread could be asked to
 _DEEP = 24  # layers, beyond which they are copied into one: mount(2) takes a page of options, names included
@@ -46,6 +51,7 @@ class LocalSandbox:
         self._family = family
         self._workspace = Workspace(host.lease.directory / f"{self.number:06d}", family.uid, below)
         self._running: set[asyncio.Task[Result]] = set()
+        self._shells: list[LocalShell] = []
         self._turn = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
 
@@ -55,8 +61,15 @@ class LocalSandbox:
         `read`, `write` and `files`."""
         return self._workspace.path
 
-    async def run(self, argv: Sequence[str], stdin: bytes = b"", limits: Limits | None = None) -> Result:
-        """Runs a command in /work without a shell. `limits` replaces the sandbox's own for this command.
+    async def run(
+        self,
+        argv: Sequence[str],
+        stdin: bytes = b"",
+        limits: Limits | None = None,
+        on_output: Callable[[str, bytes], None] | None = None,
+    ) -> Result:
+        """Runs a command in /work without a shell. `limits` replaces the sandbox's own for this command;
+        `on_output("stdout" | "stderr", piece)` is called as output comes.
 
         Output longer than `limits.output` keeps head and tail around a mark that says how much was left out.
         `exit` of a command that a signal ended is None, also where it was a shell that reported it (128 + n).
@@ -65,13 +78,32 @@ class LocalSandbox:
         self._check_open()
         if isinstance(argv, str) or not argv or not all(isinstance(item, str) and item for item in argv[:1]):
             raise UsageError(f"a command is a non-empty sequence of strings, not {argv!r}")
-        result = await self._execute(argv, stdin, limits or self.limits)
+        job = self._job(argv, limits or self.limits, stdin=stdin, on_output=on_output)
+        result = await self._result_of(job)
         self._log(argv, result)
         return result
 
-    async def _execute(
-        self, argv: Sequence[str], stdin: bytes, limits: Limits, copy: Path | None = None
-    ) -> Result:
+    async def shell(self, language: Language = "bash", limits: Limits | None = None) -> LocalShell:
+        """A shell, or a Python, that lives on between commands. `limits` are for all of them together, and by
+        default the sandbox's own but for time. On a snapshot it is the only thing that runs while it is open."""
+        self._check_open()
+        argv = program(language)
+        self._check_alone()
+        pipes = Pipes()
+        try:
+            limits = limits or replace(self.limits, wall_s=SHELL_S, cpu_s=SHELL_S)
+            job = self._job(argv, limits, extra=pipes.theirs)
+            execution = Execution(self._host.supervisor, self._workspace, job)
+            task = self._started(self._in_turn(execution), job)
+            shell = LocalShell(execution, task, pipes, lambda text, r: self._log([f"({language})", text], r))
+        except BaseException:
+            pipes.close()
+            raise
+        self._shells.append(shell)
+        return shell
+
+    def _job(self, argv: Sequence[str], limits: Limits, copy: Path | None = None, **rest: Any) -> Job:
+        self._check_alone()
         host, arbiter = self._host, self._owner.arbiter
         proxy = None
         if arbiter is not None and arbiter.policy.reaches_out:
@@ -81,9 +113,23 @@ class LocalSandbox:
         group = host.group(limits)
         port, doors = None if proxy is None else PORT, () if group is None else group.doors
         request = Request(command, self._family.uid, ceilings, port, doors)
-        job = Job(request, limits, stdin, host.filter_fd, group, proxy)
-        task = asyncio.ensure_future(self._in_turn(Execution(host.supervisor, self._workspace, job)))
+        return Job(request, limits, host.filter_fd, group, proxy, **rest)
+
+    def _started(self, work: Coroutine[Any, Any, Result], job: Job) -> asyncio.Task[Result]:
+        """Something that runs in this sandbox, and is ended with it."""
+        task = asyncio.ensure_future(work)
         self._running.add(task)
+
+        def done(_: asyncio.Task[Result]) -> None:
+            self._running.discard(task)
+            if job.group is not None:
+                job.group.remove()
+
+        task.add_done_callback(done)
+        return task
+
+    async def _result_of(self, job: Job) -> Result:
+        task = self._started(self._in_turn(Execution(self._host.supervisor, self._workspace, job)), job)
         try:
             return await task
         except asyncio.CancelledError:
@@ -92,10 +138,6 @@ class LocalSandbox:
             if self._closing is not None:
                 raise InfrastructureError("the sandbox was closed while a command ran in it") from None
             raise
-        finally:
-            self._running.discard(task)
-            if group is not None:
-                group.remove()
 
     async def _in_turn(self, execution: Execution) -> Result:
         if not self._workspace.below:
@@ -103,6 +145,12 @@ class LocalSandbox:
         # Each command mounts its own overlay, and what two of them do to one upper directory is undefined.
         async with self._turn:
             return await execution.run()
+
+    def _check_alone(self) -> None:
+        if self._workspace.below and any(shell.alive for shell in self._shells):
+            raise UsageError(
+                "a shell is open in this fork, and must be all that works in it: use it, or close it"
+            )
 
     def _log(self, argv: Sequence[str], result: Result) -> None:
         if self._owner.audit is not None:
@@ -120,6 +168,7 @@ class LocalSandbox:
         """Makes missing directories. Raises PermissionError for a path that leaves the workspace, passes a
         link, or names something other than a regular file; OSError (ENOSPC) beyond `limits.disk`."""
         self._check_open()
+        self._check_alone()
         self._workspace.write(path, data, self.limits.disk)
 
     async def files(self) -> Mapping[str, bytes]:
@@ -158,7 +207,7 @@ class LocalSandbox:
         await self._copy(["/bin/cp", "-a", "/copy/.", "/work"], layer)
 
     async def _copy(self, argv: Sequence[str], layer: Layer) -> None:
-        result = await self._execute(argv, b"", _COPY, layer.path)
+        result = await self._result_of(self._job(argv, _COPY, layer.path))
         if result.exit != 0:
             said = result.stderr.decode(errors="replace").strip() or result.reason
             raise InfrastructureError(f"the workspace could not be copied: {said}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +45,16 @@ def look(inner: int) -> Look:
         memory += int(fields[21]) * _PAGE
         tasks += int(fields[17])
     return Look(memory, ticks / _TICK, max(0, tasks - 1), tuple(pids))
+
+
+def children(pid: int) -> tuple[int, ...]:
+    """The processes that it started, or that were left to it."""
+    found: list[int] = []
+    with suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                found += map(int, (thread / "children").read_bytes().split())
+    return tuple(found)
 
 
 def proportional_memory(pids: tuple[int, ...]) -> int:
@@ -93,12 +104,4 @@ def _tree(root: int) -> Iterator[int]:
     while waiting:
         pid = waiting.pop()
         yield pid
-        try:
-            threads = list(Path(f"/proc/{pid}/task").iterdir())
-        except OSError:
-            continue
-        for thread in threads:
-            try:
-                waiting += map(int, (thread / "children").read_bytes().split())
-            except OSError:
-                continue
+        waiting += children(pid)
