@@ -14,9 +14,12 @@ import pytest
 from burnish.sandbox import LocalSandbox, LocalSandboxes, bubblewrap, seccomp
 from burnish.sandbox.abuse.case import Case, Ground, check
 from burnish.sandbox.abuse.corpus import CASES, Verdict, run_case
+from burnish.sandbox.image import find_step
+from burnish.sandbox.lease import state_directory
 from burnish.types import Limits
 
 ROOT = os.geteuid() == 0
+STEP = find_step(state_directory()) is not None
 
 
 def names(cases: tuple[Case, ...]) -> list[str]:
@@ -26,7 +29,8 @@ def names(cases: tuple[Case, ...]) -> list[str]:
 @pytest.mark.parametrize("case", CASES, ids=names(CASES))
 async def test_every_case_holds(sandboxes: LocalSandboxes, case: Case) -> None:
     verdict = await run_case(case, sandboxes)
-    expected = "held" if ROOT or not case.root else "does not apply"
+    here = {"": True, "root": ROOT, "Landlock": STEP}[case.needs]
+    expected = "held" if here else "does not apply"
     assert verdict.outcome == expected, verdict.seen
     assert verdict.seen
 
@@ -91,6 +95,14 @@ async def test_without_a_namespace_the_corpus_sees_it(
 ) -> None:
     instead(monkeypatch, "--unshare-all", *[f"--unshare-{name}" for name in kept])
     assert await escaped(sandboxes, tried) == {tried}
+
+
+@pytest.mark.skipif(not STEP, reason="no Landlock in this kernel, or no C compiler")
+async def test_without_landlock_the_corpus_sees_it(
+    sandboxes: LocalSandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bubblewrap, "_step", lambda image, view: [])
+    assert await escaped(sandboxes, "own kernel files") == {"own kernel files"}
 
 
 async def test_with_the_hosts_files_the_corpus_sees_it(

@@ -51,7 +51,7 @@ def inside(*walls: str) -> str:
 def test_here_everything_is_there() -> None:
     checks = probe()
     assert [check.name for check in checks if not check.ok] == []
-    assert len({check.name for check in checks}) == len(checks) == 8
+    assert len({check.name for check in checks}) == len(checks) == 9
     assert all(check.detail and not check.fix for check in checks)
 
 
@@ -87,13 +87,13 @@ def test_a_layer_that_failed_once_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a root that maps no other uid")
 def test_34_root_that_cannot_become_another_user_runs_nothing() -> None:
     said = inside("--uid", "0", "--gid", "0")
-    assert "['own user id', 'namespaces', 'python inside', 'control groups', 'forks']" in said
+    assert "['own user id', 'namespaces', 'python inside', 'Landlock', 'control groups', 'forks']" in said
     assert "runs none" in said and "maps neither" in said and "run as an ordinary user" in said
 
 
 def test_34_no_user_namespaces_runs_nothing() -> None:
     said = inside("--uid", "1000", "--gid", "1000", "--disable-userns", "--tmpfs", "/var/tmp")
-    assert "['namespaces', 'python inside', 'control groups', 'forks']" in said
+    assert "['namespaces', 'python inside', 'Landlock', 'control groups', 'forks']" in said
     assert ("runs none" in said and "user namespaces" in said) or "bubblewrap cannot isolate here" in said
     assert re.search(r"sudo sysctl|docker run", said)
 

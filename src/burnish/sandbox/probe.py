@@ -174,6 +174,24 @@ def _overlay() -> str:
     )
 
 
+def _landlock() -> str:
+    found = image.landlock_version()
+    if found < 1:
+        raise BurnishError(
+            "this kernel has none, or has it switched off; mounts alone say what can be reached\n"
+            "use Linux 5.13 or later, with landlock in its lsm= list"
+        )
+    if image.find_step(lease.state_directory()) is None:
+        raise BurnishError(
+            "there is no C compiler for the step that sets it; mounts alone say what can be reached\n"
+            "sudo apt-get install gcc libc6-dev"
+        )
+    answer = _inside(["/bin/sh", "-c", "echo 0 > /proc/self/oom_score_adj || echo refused"])
+    if answer.stdout.strip() != b"refused":
+        raise BurnishError(f"it does not hold ({_last_line(answer.stderr)})\nplease report this machine")
+    return f"version {found}"
+
+
 @functools.cache
 def groups() -> cgroup.Place | None:
     """Where this process may make control groups; looked for once."""
@@ -197,6 +215,7 @@ _LAYERS: tuple[tuple[str, Callable[[], str], bool], ...] = (
     ("own user id", _identity, True),
     ("namespaces", _namespaces, True),
     ("python inside", _python, True),
+    ("Landlock", _landlock, False),
     ("control groups", _groups, False),
     ("forks", _overlay, False),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from burnish.sandbox.local import LocalSandbox, LocalSandboxes
 from burnish.types import LimitReason, Limits, Result
@@ -55,13 +56,13 @@ Attempt = Callable[[Ground], Awaitable[str]]
 @dataclass(frozen=True, slots=True)
 class Case:
     """`number` is that of its kind in docs/sandbox.md, which several cases may share. `layer` is what must
-    stop it. `root` says that only root's sandboxes have that layer: elsewhere the case does not apply."""
+    stop it, `needs` a layer that not every machine and user has: elsewhere the case does not apply."""
 
     number: int
     name: str
     layer: str
     attempt: Attempt
-    root: bool = False
+    needs: Literal["", "root", "Landlock"] = ""
 
     @property
     def id(self) -> str:

@@ -15,6 +15,8 @@ from typing import Literal
 from burnish.sandbox.abuse import copies, escapes, outward, quotas
 from burnish.sandbox.abuse.case import Case, Escaped, Ground
 from burnish.sandbox.abuse.copies import descendants
+from burnish.sandbox.image import find_step
+from burnish.sandbox.lease import state_directory
 from burnish.sandbox.local import LocalSandboxes
 from burnish.types import InfrastructureError
 
@@ -38,8 +40,9 @@ class Verdict:
 
 async def run_case(case: Case, sandboxes: LocalSandboxes) -> Verdict:
     """Tries one case. Afterwards no process may survive and no workspace be left, or it has escaped, too."""
-    if case.root and os.geteuid() != 0:
-        return Verdict(case, "does not apply", "an ordinary user's sandboxes share the user's id", 0.0)
+    lacking = _lacking(case)
+    if lacking:
+        return Verdict(case, "does not apply", lacking, 0.0)
     begin = time.monotonic()
     sandbox = await sandboxes.open()
     try:
@@ -53,6 +56,14 @@ async def run_case(case: Case, sandboxes: LocalSandboxes) -> Verdict:
     except InfrastructureError as error:
         return Verdict(case, "escaped", f"the sandbox itself failed: {error}", _since(begin))
     return Verdict(case, "held", seen, _since(begin))
+
+
+def _lacking(case: Case) -> str:
+    if case.needs == "root" and os.geteuid() != 0:
+        return "an ordinary user's sandboxes share the user's id"
+    if case.needs == "Landlock" and find_step(state_directory()) is None:
+        return "no Landlock in this kernel, or no C compiler for the step that sets it"
+    return ""
 
 
 def _nothing_left(sandboxes: LocalSandboxes, workspace: bool) -> None:
