@@ -229,3 +229,14 @@ def test_all_of_it_holds_for_an_ordinary_user() -> None:
     )
     assert answer.returncode == 0, answer.stdout[-6000:] + answer.stderr[-2000:]
     assert "passed" in answer.stdout
+
+
+def test_what_an_interrupted_clearing_up_left_is_removed() -> None:
+    lease = Lease(None)
+    lease.release()
+    (lease.directory / "left").mkdir(parents=True)
+    again = Lease(None)
+    try:
+        assert again.directory == lease.directory and list(again.directory.iterdir()) == []
+    finally:
+        again.release()

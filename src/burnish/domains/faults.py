@@ -47,9 +47,10 @@ class FaultyWorld(World):
         """Look up a key in a source."""
         if source not in self._sources:
             raise ToolFailure("not_found", f"There is no source {source[:20]}.")
-        if key not in self._records:
+        found = self._records.get(key.strip())
+        if found is None:
             raise ToolFailure("not_found", f"No record {key[:20]}.")
-        return ", ".join(f"{field}: {cell}" for field, cell in self._records[key])
+        return ", ".join(f"{field}: {cell}" for field, cell in found)
 
     @tool
     def wait(self, seconds: int) -> str:

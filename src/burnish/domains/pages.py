@@ -21,7 +21,7 @@ from burnish.tools.tool import ToolFailure, tool, tools_of
 from burnish.tools.world import World
 from burnish.types import Budget, Evidence, Split, Task, ToolCall, Trajectory
 
-SIZE = 2
+SIZE, PAGES = 1, 4
 
 
 class PagesWorld(World):
@@ -65,9 +65,9 @@ def field_by_field(rng: Random, kind: Kind) -> Ask:
 
 
 def _drawn(structure: Structure, split: Split, wording: str, rng: Random) -> Drawn:
-    """A listing of three pages of two rows, and a row on the second page or the third."""
+    """A listing of a few pages, and a row that is not on the first."""
     kind = rng.choice(kinds(split))
-    rows = records(rng, kind, 3 * SIZE)
+    rows = records(rng, kind, PAGES * SIZE)
     at = rng.randrange(SIZE, len(rows))
     by, asked = structure(rng, kind)
     only_one(rng, rows, at, by)
@@ -91,7 +91,7 @@ _WORDINGS: tuple[tuple[str, Structure, Split, str], ...] = (
 
 
 class Pages(BaseDomain):
-    """At most three pages have to be read; five calls are allowed."""
+    """At most four pages have to be read; five calls are allowed."""
 
     name = "pages"
     title = "Find a record in a paginated API"

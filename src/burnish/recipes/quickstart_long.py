@@ -1,7 +1,8 @@
-"""Quickstart, longer: the same road with more reinforcement, within an hour on two cores.
+"""Quickstart, longer: the same road with more of both trainings, within an hour on two cores.
 
-What this file is: the recipe for an hour, in which reinforcement has the time that the quickstart lacks.
-What it is not: another method. It differs from `quickstart` in the number of steps and the size of the suite.
+What this file is: the recipe for an hour, in which reinforcement has the time that the quickstart lacks, on top of a
+warm-up that more steps hardly improve.
+What it is not: another method. It differs from `quickstart` in the numbers of steps and the size of the suite.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from burnish.recipes import quickstart
 recipe = replace(
     quickstart.recipe,
     name="quickstart-long",
-    rollouts=replace(quickstart.recipe.rollouts, steps=55),
+    warmup=replace(quickstart.recipe.warmup, steps=100),
+    rollouts=replace(quickstart.recipe.rollouts, steps=50),
     suite=Suite(per_domain=30),
 )

@@ -82,6 +82,9 @@ class Lease:
                 continue
             self._fd = fd
             self.first_uid = None if uids is None else uids.start
+            if root is None:
+                # Whoever holds the lock owns this name here, whatever an interrupted clearing up has left of it.
+                remove_tree(state / f"burnish-workspaces-{os.geteuid()}-{block:03d}")
             self.directory = (root or state) / f"burnish-workspaces-{os.geteuid()}-{block:03d}"
             self.group_prefix = f"burnish-{os.geteuid()}-{block:03d}-"
         if self._fd < 0:
@@ -130,7 +133,8 @@ def _clear(fd: int, uids: range | None) -> None:
         return
     try:
         found = json.loads(note)
-        directory, groups, prefix = str(found["directory"]), list(found["groups"]), str(found["prefix"])
+        directory = str(found["directory"])
+        groups, prefix = list(found.get("groups", ())), str(found.get("prefix", ""))
     except (ValueError, KeyError, TypeError):  # cut short as its writer died, before anything was made
         directory, groups, prefix = "", [], ""
     for path in Path("/proc").iterdir():

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from burnish.interfaces import Algorithm
 from burnish.model.attention import PackedAttention
 from burnish.model.compute import compute_thread, computed
+from burnish.model.memory import return_surplus
 from burnish.model.transformer import Transformer
 from burnish.model.weights import load_model, save_model
 from burnish.train.logprobs import token_logprobs
@@ -48,7 +49,7 @@ class Optimization:
     epochs: int = 1
     minibatches: int = 1
     max_kl: float | None = None
-    micro_batch: int = 4096
+    micro_batch: int = 2048
 
     def __post_init__(self) -> None:
         if not (self.rate > 0 and self.clip_norm > 0 and self.epochs > 0 and self.minibatches > 0):
@@ -147,7 +148,9 @@ class LocalLearner:
     def update(self, groups: Sequence[Group], algorithm: Algorithm) -> dict[str, float]:
         """Optimizer steps over the groups. Returns means over all trainable tokens of what the loss reports,
         and `gradient_norm`, `rate`, `optimizer_steps`. An update without a trainable token does nothing."""
-        return computed(self._update, groups, algorithm)
+        measured = computed(self._update, groups, algorithm)
+        return_surplus()
+        return measured
 
     def _update(self, groups: Sequence[Group], algorithm: Algorithm) -> dict[str, float]:
         o = self.optimization
