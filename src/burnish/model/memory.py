@@ -9,6 +9,8 @@ What it is not: an allocator. Where the C library is another one, nothing happen
 from __future__ import annotations
 
 import ctypes
+import os
+from pathlib import Path
 
 SURPLUS = 3 << 30
 """Bytes that a step of training frees and takes again."""
@@ -33,12 +35,13 @@ class _Mallinfo2(ctypes.Structure):
 
 
 def return_surplus(bytes_kept: int = SURPLUS) -> bool:
-    """Hands freed memory back to the kernel where more than `bytes_kept` of it lie idle; whether it did. Source:
-    mallinfo(3), malloc_trim(3)."""
+    """Hands freed memory back to the kernel where more than `bytes_kept` of it are resident and idle; whether it
+    did. Source: mallinfo(3), malloc_trim(3), proc(5)."""
     library = ctypes.CDLL(None)
     try:
         mallinfo, trim = library.mallinfo2, library.malloc_trim
     except AttributeError:  # glibc before 2.33, or none
         return False
     mallinfo.restype = _Mallinfo2
-    return bool(mallinfo().fordblks > bytes_kept and trim(0))
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return bool(resident - mallinfo().uordblks > bytes_kept and trim(0))
