@@ -29,6 +29,8 @@ if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
         $pip 'torch==2.13.0'
     else
         $pip --no-deps --retries 0 --timeout 10 --extra-index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0'
+        .venv/bin/python -m pip show torch | grep -q '^Version: .*+cpu' ||
+            echo "burnish: the index of CPU builds could not be reached; this build brings CUDA, gigabytes of it" >&2
     fi
 fi
 
